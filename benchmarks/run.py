@@ -1,0 +1,1 @@
+"""Run every benchmark and print its table."""

@@ -1,0 +1,1 @@
+"""Level 3: what operators see: admin API, metrics, health, logs."""

@@ -1,0 +1,1 @@
+"""Level 3: clock, tick loop and supervision."""

@@ -1,0 +1,1 @@
+"""Level 2, the way in: everything Trimtab reads from the world, behind the ports of `ports`."""

@@ -1,0 +1,1 @@
+"""Level 2, the way out: plans become resources, resources reach Envoy."""
