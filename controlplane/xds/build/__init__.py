@@ -1,0 +1,1 @@
+"""The only place that knows `envoy_data_plane`: plans become encoded resources."""

@@ -1,0 +1,1 @@
+"""What a client should have, at which version, in which order. Opaque bytes; no protocol."""
