@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ import pytest_asyncio
 
 from controlplane.core.maglev import (
     Balancer,
-    EdsHealth,
-    Host,
     Request,
     build_balancer,
     canary_cluster,
@@ -22,122 +18,13 @@ from controlplane.core.maglev import (
 )
 from controlplane.model.plan import ClusterShare
 from controlplane.model.rollout import TOTAL_PARTS
-from controlplane.model.strategy import HashPolicy
+from tests.support.maglev_cases import CASES, HEADER, MAIN, POLICIES, REQUESTS
 from tests.support.maglev_envoy import Cluster, MaglevEnvoy, Picked, Route, Upstream, running_envoy
 
 pytestmark = [pytest.mark.envoy, pytest.mark.asyncio(loop_scope="module")]
 
-HEALTHY, DEGRADED = EdsHealth.HEALTHY, EdsHealth.DEGRADED
-UNHEALTHY, DRAINING = EdsHealth.UNHEALTHY, EdsHealth.DRAINING
-
-HEADER = HashPolicy(kind="header", name="x-key")
 CANARY_PARTS = 10_000
-
-
-def _cluster(
-    name: str,
-    weights: Sequence[int],
-    *,
-    health: Sequence[EdsHealth] = (),
-    zones: Sequence[str] = (),
-    priorities: Sequence[int] = (),
-    keys: Sequence[str] = (),
-    **options: object,
-) -> tuple[str, list[dict[str, object]], Sequence[str], dict[str, object]]:
-    """Describe a cluster; its port, and with it the default keys, is known only once a server listens."""
-    hosts: list[dict[str, object]] = [
-        {
-            "weight": weight,
-            "health": health[index] if health else HEALTHY,
-            "zone": zones[index] if zones else "",
-            "priority": priorities[index] if priorities else 0,
-        }
-        for index, weight in enumerate(weights)
-    ]
-    return name, hosts, keys, options
-
-
-def _weights(count: int, *, heaviest: int, seed: int) -> list[int]:
-    draw = random.Random(seed)  # noqa: S311 - a repeatable test, not cryptography
-    return [max(1, round(heaviest ** draw.random())) for _ in range(count)]
-
-
-DESCRIBED = [
-    _cluster("ten", _weights(10, heaviest=1000, seed=1)),
-    _cluster("pair", [300, 700]),
-    _cluster("three", [333_333, 333_334, 333_333]),
-    _cluster(
-        "fifty",
-        _weights(50, heaviest=500_000, seed=2),
-        keys=[f"pod-{i}" for i in range(50)],
-        key_kind="metadata",
-    ),
-    _cluster("zones", _weights(24, heaviest=50, seed=3), zones="aaaaaaabbbbbbbbccccccccd",
-             zone_weights={"a": 3, "b": 7, "c": 1, "d": 2}),
-    _cluster("hostnames", _weights(12, heaviest=10, seed=4), keys=[f"gpu{i}.example" for i in range(12)],
-             key_kind="hostname", table_size=4099),
-    _cluster("prime", _weights(20, heaviest=9, seed=5), table_size=251),
-    _cluster("crowded", _weights(20, heaviest=9, seed=6), table_size=13),
-    _cluster("single", [5]),
-    _cluster("sick", _weights(12, heaviest=40, seed=7), health=[HEALTHY] * 8 + [DEGRADED, UNHEALTHY, DRAINING, DRAINING]),
-    _cluster("panic", _weights(10, heaviest=40, seed=8), health=[HEALTHY] * 3 + [UNHEALTHY] * 4 + [DRAINING] * 3),
-    _cluster("edge", _weights(8, heaviest=40, seed=8), health=[HEALTHY] * 3 + [DEGRADED] + [UNHEALTHY] * 4),
-    _cluster("degraded", [1, 2, 3], health=[DEGRADED] * 3),
-    _cluster("drained", [1, 2, 3], health=[DRAINING] * 3),
-    _cluster("sick_zones", _weights(12, heaviest=9, seed=9), zones="aaaabbbbcccc",
-             health=[HEALTHY, UNHEALTHY, UNHEALTHY, HEALTHY] + [HEALTHY] * 4 + [UNHEALTHY, UNHEALTHY, DRAINING, DRAINING],
-             zone_weights={"a": 5, "b": 4, "c": 9}),
-    _cluster("unweighted_zone", [1, 2, 3, 4], zones="aabb", zone_weights={"a": 5}),
-    _cluster("spill", _weights(15, heaviest=9, seed=10), priorities=[0] * 5 + [1] * 5 + [2] * 5,
-             health=[HEALTHY] * 2 + [UNHEALTHY] * 3 + [HEALTHY] * 3 + [DEGRADED, UNHEALTHY] + [HEALTHY] * 5),
-    _cluster("spill_degraded", _weights(10, heaviest=9, seed=11), priorities=[0] * 5 + [1] * 5,
-             health=[HEALTHY] + [DEGRADED] * 2 + [UNHEALTHY] * 2 + [HEALTHY] + [UNHEALTHY] * 4),
-    _cluster("total_panic", _weights(9, heaviest=9, seed=12), priorities=[0] * 2 + [1] * 7,
-             health=[UNHEALTHY] * 2 + [HEALTHY] + [UNHEALTHY] * 5 + [DRAINING]),
-    _cluster("one_panics", _weights(9, heaviest=9, seed=13), priorities=[0] * 5 + [1] * 4,
-             health=[HEALTHY] + [UNHEALTHY] * 4 + [HEALTHY] * 2 + [UNHEALTHY] * 2),
-]  # fmt: skip
-
-MAIN = ("ten", "pair", "fifty", "zones")
-OTHERS = tuple(described[0] for described in DESCRIBED if described[0] not in MAIN)
-
-POLICIES: dict[str, tuple[HashPolicy, ...]] = {
-    "header": (HEADER,),
-    "cookie": (HashPolicy(kind="cookie", name="session"),),
-    "query": (HashPolicy(kind="query_parameter", name="user"),),
-    "source": (HashPolicy(kind="source_ip"),),
-    "both": (HEADER, HashPolicy(kind="query_parameter", name="user")),
-    "terminal": (
-        HashPolicy(kind="header", name="x-key", terminal=True),
-        HashPolicy(kind="query_parameter", name="user"),
-    ),
-    "late_terminal": (
-        HEADER,
-        HashPolicy(kind="cookie", name="session", terminal=True),
-        HashPolicy(kind="query_parameter", name="user"),
-    ),
-    "three": (HEADER, HashPolicy(kind="cookie", name="session"), HashPolicy(kind="source_ip")),
-    "path": (HashPolicy(kind="header", name=":path"),),
-}
-
-REQUESTS: list[tuple[tuple[str, str], ...]] = [
-    (("x-key", "alpha"),),
-    (("x-key", "Alpha"),),
-    (("x-key", "  padded \t"),),
-    (("x-key", "a, b"),),
-    (("x-key", "b"), ("x-key", "a"), ("X-Key", "c")),
-    (("x-key", ""),),
-    (("x-key", "zürich"),),
-    (("cookie", 'first=1; session="quoted"; session=second'),),
-    (("cookie", "session=plain"), ("x-key", "one")),
-    (("cookie", "other=1"), ("cookie", "session=two"), ("x-key", "two")),
-    (("cookie", "session=a=b"),),
-    ((":path", "/p?user=eve&user=bob"),),
-    ((":path", "/p?a=1&user=%41%20b#x"), ("x-key", "three")),
-    ((":path", "/p?user="), ("cookie", "session=three")),
-    ((":path", "/p?user=eve"), ("x-key", "four"), ("cookie", "session=four")),
-    ((":path", "/p?xuser=1&User=2&user=3"),),
-]
+CASE_COUNTS = [(case.name, 5000 if case.name in MAIN else 600) for case in CASES]
 
 
 class World:
@@ -159,23 +46,12 @@ class World:
         return "" if key is None else f"{by_key[key]}:{self._port}"
 
 
-def _build(described: tuple[str, list[dict[str, object]], Sequence[str], dict[str, object]], port: int) -> Cluster:
-    name, hosts, keys, options = described
-    number = [entry[0] for entry in DESCRIBED].index(name) + 1
-    addresses = tuple(f"127.0.{number}.{index + 1}" for index in range(len(hosts)))
-    named = keys or [f"{address}:{port}" for address in addresses]
-    options = dict(options)
-    zones = options.pop("zone_weights", None)
-    made = tuple(Host(key=key, **host) for key, host in zip(named, hosts, strict=True))  # type: ignore[arg-type] # described above, checked at birth
-    return Cluster(name=name, hosts=made, addresses=addresses, zones=zones, **options)  # type: ignore[arg-type] # the same
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Upstream, "0.0.0.0", 0)  # noqa: S104 - all of 127.0.0.0/8 is loopback
     port = server.sockets[0].getsockname()[1]
-    clusters = [_build(described, port) for described in DESCRIBED]
+    clusters = [case.cluster(number, port) for number, case in enumerate(CASES, 1)]
     routes = [Route(name=cluster.name, split=((cluster.name, 1),)) for cluster in clusters]
     routes += [
         Route(name=f"by-{name}", split=(("ten", 1),), policies=policies)
@@ -183,9 +59,10 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     ]
     routes.append(Route(name="split", split=(("pair", CANARY_PARTS), ("ten", TOTAL_PARTS - CANARY_PARTS))))
     routes.append(Route(name="retry", split=(("three", 1),), retries=5))
-    async with server, running_envoy(
-        clusters, routes, port=port, folder=tmp_path_factory.mktemp("envoy")
-    ) as envoy:
+    async with (
+        server,
+        running_envoy(clusters, routes, port=port, folder=tmp_path_factory.mktemp("envoy")) as envoy,
+    ):
         yield World(envoy, clusters, port)
 
 
@@ -200,9 +77,7 @@ def _hash(key: str) -> int:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [(name, 5000) for name in MAIN] + [(name, 600) for name in OTHERS]
-)
+@pytest.mark.parametrize(("name", "count"), CASE_COUNTS)
 async def test_every_key_goes_where_the_model_says(world: World, name: str, count: int) -> None:
     balancer = world.balancer(name)
     keys = [f"{name}-session-{index}" for index in range(count)]
@@ -214,7 +89,9 @@ async def test_every_key_goes_where_the_model_says(world: World, name: str, coun
     assert {one.status for one in picked} <= ({503} if set(expected) == {""} else {200, 503})
 
 
-@pytest.mark.parametrize("name", ["ten", "pair", "three", "fifty", "zones", "hostnames", "prime", "crowded", "sick"])
+@pytest.mark.parametrize(
+    "name", ["ten", "pair", "three", "fifty", "zones", "hostnames", "prime", "crowded", "sick"]
+)
 async def test_slots_per_host_are_what_envoy_reports(world: World, name: str) -> None:
     table = world.balancer(name).tables[0]
     assert table is not None
@@ -223,7 +100,7 @@ async def test_slots_per_host_are_what_envoy_reports(world: World, name: str) ->
     assert world.envoy.gauges(name) == (int(slots.min()), int(slots.max()))
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
+@pytest.mark.parametrize("name", sorted(POLICIES))
 async def test_requests_hash_as_in_envoy(world: World, name: str) -> None:
     policies = POLICIES[name]
     balancer = world.balancer("ten")
@@ -252,7 +129,8 @@ async def test_the_canary_split_goes_by_the_hash(world: World) -> None:
     assert [one.cluster for one in picked] == expected
     balancers = {name: world.balancer(name) for name in ("pair", "ten")}
     assert [one.host for one in picked] == [
-        world.address(name, balancers[name].pick(_hash(key))) for key, name in zip(keys, expected, strict=True)
+        world.address(name, balancers[name].pick(_hash(key)))
+        for key, name in zip(keys, expected, strict=True)
     ]
     assert 0.08 < np.mean([name == "pair" for name in expected]) < 0.12
 

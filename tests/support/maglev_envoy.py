@@ -1,4 +1,4 @@
-"""A real Envoy with static Maglev clusters, one upstream for all hosts, and a pipelining client."""
+"""A real Envoy with static Maglev clusters, one upstream for all hosts, and a quick client."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from typing import Any
 from controlplane.core.maglev import EdsHealth, Host
 from controlplane.model.strategy import HashPolicy
 
-_RESPONSE = re.compile(rb"HTTP/1\.1 (\d{3}) .*?\r\n\r\n", re.DOTALL)
-_HEADER = re.compile(rb"^(x-picked-host|x-picked-cluster): (.*?)\r$", re.MULTILINE)
+_HEADER = re.compile(rb"^(x-picked-host|x-picked-cluster|content-length): (.*?)\r$", re.MULTILINE)
 _MAGLEV = "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"
 _DEADLINE_SECONDS = 40.0
-_BATCH = 400
-"""Requests in one write: small enough never to fill both sides' socket buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +83,7 @@ class MaglevEnvoy:
         count = min(connections, len(requests))
         async with asyncio.timeout(_DEADLINE_SECONDS), asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._pipeline([_wire(r) for r in requests[i::count]], source))
+                group.create_task(self._exchange([_wire(r) for r in requests[i::count]], source))
                 for i in range(count)
             ]
         rows = itertools.zip_longest(*(task.result() for task in tasks))
@@ -95,39 +92,33 @@ class MaglevEnvoy:
     def gauges(self, cluster: str) -> tuple[int, int]:
         """Read (min, max) entries per host of a cluster."""
         url = f"http://{self._admin}/stats?filter=^cluster.{cluster}.maglev_lb"
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own admin port
+        with urllib.request.urlopen(url, timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         values = dict(line.rsplit(".", 1)[1].split(": ") for line in lines)
         return int(values["min_entries_per_host"]), int(values["max_entries_per_host"])
 
-    async def _pipeline(self, requests: list[bytes], source: str) -> list[Picked]:
+    async def _exchange(self, requests: list[bytes], source: str) -> list[Picked]:
         local = (source, 0) if source else None
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=local)
         answers: list[Picked] = []
         try:
-            for start in range(0, len(requests), _BATCH):
-                batch = requests[start : start + _BATCH]
-                writer.write(b"".join(batch))
-                answers += await _read(reader, len(batch))
+            for request in requests:
+                writer.write(request)
+                answers.append(await _read(reader))
         finally:
             writer.close()
         return answers
 
 
-async def _read(reader: asyncio.StreamReader, count: int) -> list[Picked]:
-    received = b""
-    while len(heads := list(_RESPONSE.finditer(received))) < count:
-        chunk = await reader.read(1 << 20)
-        if not chunk:
-            raise ConnectionError("Envoy closed the connection")
-        received += chunk
-    return [_picked(head) for head in heads]
-
-
-def _picked(head: re.Match[bytes]) -> Picked:
-    headers = {name: value.decode() for name, value in _HEADER.findall(head.group())}
-    host = headers.get(b"x-picked-host", "").removeprefix("-")
-    return Picked(int(head.group(1)), host, headers.get(b"x-picked-cluster", "").removeprefix("-"))
+async def _read(reader: asyncio.StreamReader) -> Picked:
+    head = await reader.readuntil(b"\r\n\r\n")
+    headers = {name: value.decode() for name, value in _HEADER.findall(head)}
+    await reader.readexactly(int(headers.get(b"content-length", "0")))
+    return Picked(
+        status=int(head.split(b" ", 2)[1]),
+        host=headers.get(b"x-picked-host", "").removeprefix("-"),
+        cluster=headers.get(b"x-picked-cluster", "").removeprefix("-"),
+    )
 
 
 def _wire(headers: Sequence[tuple[str, str]]) -> bytes:
@@ -165,19 +156,28 @@ async def _addresses(
     process: asyncio.subprocess.Process, admin_file: Path, folder: Path
 ) -> tuple[str, int]:
     """Poll until Envoy serves; there is no event to wait for outside its admin port."""
-    while True:
+    while (found := _probe(admin_file)) is None:
         if process.returncode is not None:
-            raise RuntimeError((folder / "envoy.log").read_text())
-        if admin_file.exists() and (admin := admin_file.read_text()):
-            url = f"http://{admin}/listeners?format=json"
-            with (
-                contextlib.suppress(OSError),
-                urllib.request.urlopen(url, timeout=5) as answer,  # noqa: S310 - our own admin port
-            ):
-                statuses = json.load(answer).get("listener_statuses", [])
-                if statuses:
-                    return admin, statuses[0]["local_address"]["socket_address"]["port_value"]
+            raise RuntimeError(_log(folder))
         await asyncio.sleep(0.05)
+    return found
+
+
+def _log(folder: Path) -> str:
+    return (folder / "envoy.log").read_text()
+
+
+def _probe(admin_file: Path) -> tuple[str, int] | None:
+    """Read the admin address and the listener's port, once both are there."""
+    admin = admin_file.read_text() if admin_file.exists() else ""
+    if not admin:
+        return None
+    try:
+        with urllib.request.urlopen(f"http://{admin}/listeners?format=json", timeout=5) as answer:
+            statuses = json.load(answer).get("listener_statuses", [])
+    except OSError:
+        return None
+    return (admin, statuses[0]["local_address"]["socket_address"]["port_value"]) if statuses else None
 
 
 def _bootstrap(clusters: Sequence[Cluster], routes: Sequence[Route], port: int) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _bootstrap(clusters: Sequence[Cluster], routes: Sequence[Route], port: int) 
 
 
 def _virtual_host(route: Route) -> dict[str, Any]:
-    shares = [{"name": name, "weight": parts} for name, parts in route.split]
+    shares: list[dict[str, Any]] = [{"name": name, "weight": parts} for name, parts in route.split]
     action: dict[str, Any] = {"hash_policy": [_policy(policy) for policy in route.policies]}
     if len(shares) == 1:
         action["cluster"] = shares[0]["name"]
@@ -241,13 +241,13 @@ def _virtual_host(route: Route) -> dict[str, Any]:
 
 
 def _policy(policy: HashPolicy) -> dict[str, Any]:
-    specifier: dict[str, Any] = {
+    specifiers: dict[str, dict[str, Any]] = {
         "header": {"header": {"header_name": policy.name}},
         "cookie": {"cookie": {"name": policy.name}},
         "query_parameter": {"query_parameter": {"name": policy.name}},
         "source_ip": {"connection_properties": {"source_ip": True}},
-    }[policy.kind]
-    return specifier | {"terminal": policy.terminal}
+    }
+    return specifiers[policy.kind] | {"terminal": policy.terminal}
 
 
 def _cluster(cluster: Cluster, port: int) -> dict[str, Any]:
@@ -275,7 +275,11 @@ def _cluster(cluster: Cluster, port: int) -> dict[str, Any]:
                     "locality": {"zone": zone},
                     "priority": priority,
                     "lb_endpoints": endpoints,
-                    **({"load_balancing_weight": cluster.zones[zone]} if zone in (cluster.zones or {}) else {}),
+                    **(
+                        {"load_balancing_weight": cluster.zones[zone]}
+                        if cluster.zones and zone in cluster.zones
+                        else {}
+                    ),
                 }
                 for (priority, zone), endpoints in localities.items()
             ],

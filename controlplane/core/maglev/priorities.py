@@ -5,6 +5,7 @@ Envoy's defaults are assumed: overprovisioning factor 140, panic threshold 50 %,
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,12 +67,10 @@ def priority_loads(levels: Sequence[Sequence[Host]]) -> tuple[PriorityLoad, ...]
 def choose_priority(loads: Sequence[PriorityLoad], request_hash: int) -> int:
     """Pick the priority of a request: its hash modulo 100 against cumulated loads, healthy ones first."""
     position = request_hash % _ALL + 1
-    cumulated = 0
-    for load_of in (lambda load: load.healthy, lambda load: load.degraded):
-        for priority, load in enumerate(loads):
-            cumulated += load_of(load)
-            if position <= cumulated:
-                return priority
+    figures = [load.healthy for load in loads] + [load.degraded for load in loads]
+    for index, cumulated in enumerate(itertools.accumulate(figures)):
+        if position <= cumulated:
+            return index % len(loads)
     raise AssertionError("loads sum to 100")  # pragma: no cover - priority_loads sees to it
 
 

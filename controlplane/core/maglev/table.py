@@ -33,7 +33,7 @@ class Table:
 
     def owner(self, request_hash: int) -> str:
         """Tell the key of the host that a request with this hash goes to."""
-        return self.keys[self.owners[request_hash % self.size]]
+        return self.keys[int(self.owners[request_hash % self.size])]
 
     def slots(self) -> NDArray[np.int64]:
         """Count the slots of each host, shape (keys,)."""
