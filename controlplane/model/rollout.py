@@ -176,8 +176,12 @@ class CanaryState:
     """Decision time at which the phase (or step) began."""
     judged_at: float = 0.0
     no_data_since: float | None = None
+    passing_since: float | None = None
+    """Decision time of the first of the unbroken passing verdicts at this weight."""
     consecutive_failures: int = 0
     total_failures: int = 0
     last_verdict: Verdict | None = None
     reason: str = ""
     """Why the phase is what it is, for people."""
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    """Hashes that were rolled back → the `retry` they had: they run again only with a higher one."""
