@@ -123,6 +123,12 @@ class XdsSettings:
     """Largest encoded resource; above it the snapshot is refused."""
     write_timeout_seconds: Seconds = 30.0
     """A client that does not read for this long is cut off."""
+    first_request_timeout_seconds: Seconds = 30.0
+    """A stream on which no request comes for this long is ended."""
+    requests_per_second: Positive = 200
+    """Requests read from one stream, on average; a faster client is read more slowly."""
+    request_burst: Positive = 4_000
+    """Requests read from one stream at once, such as the subscriptions of a starting Envoy."""
     ack_timeout_seconds: Seconds = 10.0
     """Routes wait this long for the ACKs of the clusters and endpoints before them."""
     keepalive_seconds: Seconds = 30.0
