@@ -139,6 +139,16 @@ def test_verdicts_come_at_their_interval_only() -> None:
     assert driver.tick(seconds=1.0).consecutive_failures == 1
 
 
+def test_the_weight_rises_on_a_verdict_of_the_same_tick_only() -> None:
+    driver = Driver()
+    driver.until("progressing")
+    driver.tick(seconds=19)
+    assert driver.tick(seconds=1).canary_parts == TEN_PERCENT
+    assert driver.state.reason == "waiting for the next verdict"
+    driver.canary = subset(BAD)
+    assert driver.tick(seconds=9).canary_parts == 0
+
+
 @pytest.mark.fault(36)
 @pytest.mark.parametrize("requests", [100.0, 0.0, math.nan])
 def test_r36_a_missing_slo_metric_holds_then_rolls_back(requests: float) -> None:
