@@ -359,6 +359,20 @@ def test_retry_raised_under_way_is_not_spent_in_advance() -> None:
     assert driver.tick().phase is Phase.ROLLED_BACK
 
 
+def test_lowering_retry_under_way_gains_nothing() -> None:
+    driver = Driver()
+    driver.steer(retry=3)
+    driver.until("progressing")
+    driver.steer(retry=0)
+    driver.canary = subset(BAD)
+    driver.until("rolled_back")
+    driver.canary = subset()
+    driver.steer(retry=3)
+    assert driver.tick().phase is Phase.ROLLED_BACK
+    driver.steer(retry=4)
+    assert driver.tick().phase is Phase.STARTING
+
+
 @pytest.mark.parametrize("phase", ["progressing", "promoted", "rolled_back"])
 def test_removal_ends_everything(phase: str) -> None:
     driver = Driver()

@@ -166,7 +166,8 @@ class Rollout(RuleBasedStateMachine):
             return
         identity = hash_of(spec)
         if after.phase in RUNNING:
-            assert spec.retry > self.highest_rollback.get(identity, -1)
+            # The `retry` it was started with counts: lowering it under way changes nothing.
+            assert max(spec.retry, after.retry) > self.highest_rollback.get(identity, -1)
         if after.phase is Phase.ROLLING_BACK and after.spec_hash == identity:
             self.highest_rollback[identity] = max(after.retry, self.highest_rollback.get(identity, -1))
 
