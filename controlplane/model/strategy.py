@@ -87,6 +87,9 @@ class Guards:
     """Below this share of healthy endpoints: equal weights over all."""
     hysteresis_ratio: Annotated[float, Interval(ge=0, lt=1)] = 0.015
     """Publish only when at least this share of traffic would move (half the sum of share changes)."""
+    hysteresis_endpoint_ratio: Annotated[float, Gt(0), Interval(le=1000)] = 0.25
+    """Or when one endpoint's share would change by this much of itself: in a large fleet, one bad
+    host never moves `hysteresis_ratio` of the traffic."""
     min_samples: Annotated[int, Interval(ge=1, le=1_000_000)] = 20
     """Requests in the window before an endpoint's latency or error ratio counts."""
     interval_seconds: Annotated[float, Interval(ge=0.1, le=3600)] = 5.0
