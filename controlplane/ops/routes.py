@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from controlplane.ops import views
-from controlplane.runtime.state import StateReader
+from controlplane.runtime.state import StateReader, StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,22 @@ def _weights(state: StateReader, variables: tuple[str, ...], _query: Mapping[str
 
 def _explain(state: StateReader, variables: tuple[str, ...], _query: Mapping[str, str]) -> Answer:
     view = state.view()
-    found = views.explain_view(view, *variables)
-    if found is not None or views.weights_view(view, variables[0]) is None:
-        return Answer(found, _unknown(variables[0]))
-    if len(variables) > 1 and views.explain_view(view, variables[0]) is not None:
-        return Answer(None, f"service `{variables[0]}` has no endpoint `{variables[1]}`")
-    return Answer(None, f"nothing has been decided for service `{variables[0]}` yet")
+    return Answer(views.explain_view(view, variables[0]), _unexplained(view, variables[0]))
+
+
+def _explain_endpoint(state: StateReader, variables: tuple[str, ...], _query: Mapping[str, str]) -> Answer:
+    view = state.view()
+    service, endpoint = variables
+    found = views.explain_endpoint_view(view, service, endpoint)
+    if found is not None or views.explain_view(view, service) is None:
+        return Answer(found, _unexplained(view, service))
+    return Answer(None, f"service `{service}` has no endpoint `{endpoint}`")
+
+
+def _unexplained(view: StateView, service: str) -> str:
+    if views.weights_view(view, service) is None:
+        return _unknown(service)
+    return f"nothing has been decided for service `{service}` yet"
 
 
 def _history(state: StateReader, variables: tuple[str, ...], query: Mapping[str, str]) -> Answer:
@@ -118,7 +128,7 @@ ROUTES = (
     Route("/v1/services/{}", _service),
     Route("/v1/services/{}/weights", _weights),
     Route("/v1/services/{}/explain", _explain),
-    Route("/v1/services/{}/explain/{}", _explain),
+    Route("/v1/services/{}/explain/{}", _explain_endpoint),
     Route("/v1/services/{}/history", _history),
     Route("/v1/services/{}/canary", _canary),
     Route("/v1/canaries", _canaries),

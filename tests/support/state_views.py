@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,6 +180,34 @@ def service(name: str = "chat", **changes: Any) -> ServiceView:
         "flags": ("topology_held",),
     }
     return ServiceView(**(fields | changes))
+
+
+def large_service(count: int) -> ServiceView:
+    """A service with many endpoints, and a decision with a dozen stages."""
+    endpoints = sorted(
+        (Endpoint(address=f"10.{i // 65536}.{i // 256 % 256}.{i % 256}", port=80) for i in range(count)),
+        key=lambda endpoint: endpoint.id,
+    )
+    found = ServiceTopology("chat", tuple(endpoints))
+    vector = WeightVector(found.ids, (200,) * count)
+    column = np.full(count, 1.0 / count)
+    small = decision()
+    table = SignalTable(
+        endpoints=found.ids,
+        signals=("running",),
+        values=column.reshape(-1, 1).copy(),
+        age_seconds=column.reshape(-1, 1).copy(),
+    )
+    big = dataclasses.replace(
+        small,
+        inputs=dataclasses.replace(small.inputs, topology=found, table=table),
+        weights=vector,
+        proposed=vector,
+        previous=vector,
+        stages=tuple(Stage(f"stage {i}", column, dict.fromkeys(found.ids, "why")) for i in range(12)),
+        states=dict.fromkeys(found.ids, "ok"),
+    )
+    return service(topology=found, decision=big)
 
 
 def node(node_id: str, *states: SyncState, message: str = "") -> NodeStatus:

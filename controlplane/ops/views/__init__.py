@@ -6,7 +6,7 @@ never zero; zeros are always there. Ages are seconds before the moment of the vi
 
 from controlplane.ops.views.canary import canaries_view, canary_view
 from controlplane.ops.views.common import SCHEMA_VERSION, Document
-from controlplane.ops.views.explain import explain_view
+from controlplane.ops.views.explain import explain_endpoint_view, explain_view
 from controlplane.ops.views.services import history_view, service_view, services_view, weights_view
 from controlplane.ops.views.status import node_view, status_view
 
@@ -15,6 +15,7 @@ __all__ = [
     "Document",
     "canaries_view",
     "canary_view",
+    "explain_endpoint_view",
     "explain_view",
     "history_view",
     "node_view",
