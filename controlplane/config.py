@@ -155,6 +155,8 @@ class AdminSettings:
     address: str = "127.0.0.1"
     port: Port = 18_001
     """0 picks a free port."""
+    allowed_hosts: tuple[Annotated[str, Len(1, 253)], ...] = ()
+    """Names besides the server's own addresses under which it may be asked (the `Host` header)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

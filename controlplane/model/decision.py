@@ -88,3 +88,5 @@ class Decision:
     """
     warnings: tuple[str, ...]
     memory: ServiceMemory
+    previous: WeightVector | None = None
+    """What Envoy had before this decision, for people to compare with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -11,8 +11,10 @@ import pytest_asyncio
 
 from controlplane.core.maglev import (
     Balancer,
+    Host,
     Request,
     build_balancer,
+    build_table,
     canary_cluster,
     request_hash,
 )
@@ -35,13 +37,16 @@ class World:
         self._clusters = {cluster.name: cluster for cluster in clusters}
         self._port = port
 
+    def cluster(self, name: str) -> Cluster:
+        return self._clusters[name]
+
     def balancer(self, name: str) -> Balancer:
-        cluster = self._clusters[name]
+        cluster = self.cluster(name)
         return build_balancer(cluster.hosts, table_size=cluster.table_size, zones=cluster.zones)
 
     def address(self, name: str, key: str | None) -> str:
         """Translate a picked key into the address Envoy reports; empty if nobody was picked."""
-        cluster = self._clusters[name]
+        cluster = self.cluster(name)
         by_key = dict(zip((host.key for host in cluster.hosts), cluster.addresses, strict=True))
         return "" if key is None else f"{by_key[key]}:{self._port}"
 
@@ -98,6 +103,35 @@ async def test_slots_per_host_are_what_envoy_reports(world: World, name: str) ->
     slots = table.slots()
 
     assert world.envoy.gauges(name) == (int(slots.min()), int(slots.max()))
+
+
+@pytest.mark.parametrize("name", ["last_bit_flat", "last_bit_zones"])
+async def test_weights_are_rounded_in_envoys_order_of_operations(world: World, name: str) -> None:
+    # given the few slots that another, algebraically equal order would give to other hosts
+    hosts, zones = world.cluster(name).hosts, world.cluster(name).zones or {"": 1}
+    table = world.balancer(name).tables[0]
+    assert table is not None
+    other = build_table(
+        table.keys, np.array([_rounded_otherwise(host, hosts, zones) for host in hosts]), 65_537
+    )
+    disputed = set(np.flatnonzero(table.owners != other.owners).tolist())
+    assert disputed
+
+    # when keys of exactly those slots are asked for
+    candidates = (f"bit-{index}" for index in range(200_000))
+    keys = [key for key in candidates if _hash(key) % 65_537 in disputed]
+    picked = await _ask(world, name, keys)
+
+    # then Envoy agrees with ours, every time
+    assert len(keys) > 10
+    assert [one.host for one in picked] == [world.address(name, table.owner(_hash(key))) for key in keys]
+
+
+def _rounded_otherwise(host: Host, hosts: Sequence[Host], zones: Mapping[str, int]) -> float:
+    total = sum(other.weight for other in hosts if other.zone == host.zone)
+    if len(zones) == 1:
+        return host.weight * (1 / total)
+    return host.weight / total * (zones[host.zone] / sum(zones.values()))
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -158,13 +158,9 @@ async def _addresses(
     """Poll until Envoy serves; there is no event to wait for outside its admin port."""
     while (found := _probe(admin_file)) is None:
         if process.returncode is not None:
-            raise RuntimeError(_log(folder))
+            raise RuntimeError(f"Envoy ended: see {folder}/envoy.log")
         await asyncio.sleep(0.05)
     return found
-
-
-def _log(folder: Path) -> str:
-    return (folder / "envoy.log").read_text()
 
 
 def _probe(admin_file: Path) -> tuple[str, int] | None:

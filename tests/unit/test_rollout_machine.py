@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,7 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controlplane.core.rollout import hash_of
 from controlplane.core.slo import judge
-from controlplane.model.rollout import TOTAL_PARTS, CanaryState, CanaryStep, Observation, Phase, Verdict
+from controlplane.model.rollout import (
+    TOTAL_PARTS,
+    CanarySpec,
+    CanaryState,
+    CanaryStep,
+    Observation,
+    Phase,
+    Verdict,
+)
 from tests.support.rollout_driver import BAD, GOOD, SPEC, Driver, subset
 
 RUNNING = {Phase.STARTING, Phase.PROGRESSING, Phase.PAUSED, Phase.PROMOTING}
@@ -29,8 +36,6 @@ DOCUMENTS = (
     ),
 )
 
-Before: TypeAlias = tuple[CanaryState, float]
-
 
 class Rollout(RuleBasedStateMachine):
     """People, health, data and nodes change at random between ticks."""
@@ -41,40 +46,54 @@ class Rollout(RuleBasedStateMachine):
         self.highest_rollback: dict[str, int] = {}
 
     @rule(document=st.sampled_from(DOCUMENTS))
-    def put_a_document(self, document: object) -> None:
-        self.driver.spec = document  # type: ignore[assignment] # one of the documents
+    def put_a_document(self, document: CanarySpec) -> None:
+        self.driver.spec = document
+        self.tick_on(3)
 
     @rule()
     def remove_the_document(self) -> None:
         self.driver.spec = None
+        self.tick(5.0)
 
-    @rule(desired=st.sampled_from(["run", "run", "paused", "promoted", "aborted"]))
+    @rule(desired=st.sampled_from(["run", "run", "run", "paused", "promoted", "aborted"]))
     def steer(self, desired: str) -> None:
         if self.driver.spec:
             self.driver.steer(desired=desired)
+            self.tick(7.0)
 
     @rule()
     def raise_retry(self) -> None:
         if self.driver.spec:
-            self.driver.steer(retry=self.driver.spec.retry + 1)
+            self.driver.steer(retry=self.driver.spec.retry + 1, desired="run")
+            self.tick(10.0)
 
-    @rule(
-        figures=st.sampled_from([GOOD, GOOD, BAD, {}]),
-        healthy=st.sampled_from([4, 4, 3, 2, 0]),
-        requests=st.sampled_from([100.0, 100.0, 3.0]),
-    )
-    def change_the_canary(self, figures: dict[str, float], healthy: int, requests: float) -> None:
-        self.driver.canary = subset(figures, healthy=healthy, requests=requests)
+    @rule(figures=st.sampled_from([GOOD, BAD, {}]), requests=st.sampled_from([100.0, 100.0, 3.0]))
+    def change_the_canary(self, figures: dict[str, float], requests: float) -> None:
+        self.driver.canary = subset(figures, requests=requests)
+        self.tick(7.0)
 
-    @rule(healthy=st.sampled_from([4, 4, 0]), endpoints=st.sampled_from([4, 4, 0]))
-    def change_the_baseline(self, healthy: int, endpoints: int) -> None:
-        self.driver.baseline = subset(endpoints=endpoints, healthy=min(healthy, endpoints))
+    @rule(healthy=st.sampled_from([3, 2, 0]))
+    def hurt_the_canary(self, healthy: int) -> None:
+        self.driver.canary = replace(self.driver.canary, healthy=healthy)
+        self.tick(7.0)
 
-    @rule(acked_ratio=st.sampled_from([0.0, 0.89, 0.9, 1.0]), is_acking=st.booleans())
-    def change_the_nodes(self, acked_ratio: float, is_acking: bool) -> None:  # noqa: FBT001 - drawn by name
+    @rule(endpoints=st.sampled_from([4, 0]))
+    def hurt_the_baseline(self, endpoints: int) -> None:
+        self.driver.baseline = subset(endpoints=endpoints, healthy=0)
+        self.tick(7.0)
+
+    @rule(acked_ratio=st.sampled_from([0.0, 0.89]), is_acking=st.booleans())
+    def disturb_the_nodes(self, acked_ratio: float, is_acking: bool) -> None:  # noqa: FBT001 - drawn by name
         self.driver.acked_ratio, self.driver.is_acking = acked_ratio, is_acking
+        self.tick(7.0)
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 10.0, 25.0, 70.0]))
+    @rule()
+    def recover(self) -> None:
+        self.driver.canary, self.driver.baseline = subset(), subset()
+        self.driver.acked_ratio, self.driver.is_acking = 1.0, True
+        self.tick_on(3)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 25.0, 70.0]))
     def tick(self, seconds: float) -> None:
         before = self.driver.state
         after = self.driver.tick(seconds=seconds)
@@ -83,10 +102,10 @@ class Rollout(RuleBasedStateMachine):
         self.check_abort(after)
         self.check_quarantine(after)
 
-    @rule(ticks=st.integers(2, 8))
-    def tick_on(self, ticks: int) -> None:
+    @rule(ticks=st.integers(2, 8), seconds=st.sampled_from([7.0, 10.0]))
+    def tick_on(self, ticks: int, seconds: float = 10.0) -> None:
         for _ in range(ticks):
-            self.tick(10.0)
+            self.tick(seconds)
 
     def verdict(self) -> Verdict:
         assert self.driver.spec is not None
@@ -106,6 +125,7 @@ class Rollout(RuleBasedStateMachine):
             return
         # Any other rise: a passing verdict in this very tick, after the hold or on people's word.
         assert self.verdict() is Verdict.PASS
+        assert self.driver.now - before.judged_at >= spec.analysis.interval_seconds
         assert self.driver.acked_ratio >= 0.9
         assert spec.desired in {"run", "promoted"}
         current = spec.steps[before.step_index]
@@ -146,7 +166,8 @@ class Rollout(RuleBasedStateMachine):
             return
         identity = hash_of(spec)
         if after.phase in RUNNING:
-            assert spec.retry > self.highest_rollback.get(identity, -1)
+            # The `retry` it was started with counts: lowering it under way changes nothing.
+            assert max(spec.retry, after.retry) > self.highest_rollback.get(identity, -1)
         if after.phase is Phase.ROLLING_BACK and after.spec_hash == identity:
             self.highest_rollback[identity] = max(after.retry, self.highest_rollback.get(identity, -1))
 
@@ -165,4 +186,4 @@ class Rollout(RuleBasedStateMachine):
 
 
 TestRollout = Rollout.TestCase
-TestRollout.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRollout.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -11,11 +11,15 @@ _MAX_QUARANTINED = 64
 
 
 def roll_back(state: CanaryState, tick: Tick, why: str) -> CanaryState:
-    """End a rollout now: no weight, and the document is quarantined at its present `retry`."""
-    quarantined = {**state.quarantined, state.spec_hash: tick.spec.retry}
-    newest = dict(list(quarantined.items())[-_MAX_QUARANTINED:])
+    """End a rollout now: no weight, and the document is quarantined.
+
+    Only a `retry` above any it had so far runs it again; lowering `retry` under way gains nothing.
+    """
+    retry = max(tick.spec.retry, state.retry)
+    quarantined = {name: at for name, at in state.quarantined.items() if name != state.spec_hash}
+    newest = dict([*quarantined.items(), (state.spec_hash, retry)][-_MAX_QUARANTINED:])
     rolling = enter(state, Phase.ROLLING_BACK, why, tick.now)
-    return _without_weight(replace(rolling, retry=tick.spec.retry, quarantined=newest), tick)
+    return _without_weight(replace(rolling, retry=retry, quarantined=newest), tick)
 
 
 def finish_rollback(state: CanaryState, tick: Tick) -> CanaryState:
