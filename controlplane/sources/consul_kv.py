@@ -27,13 +27,10 @@ from controlplane.sources.blocking_watch import BlockingWatch, Retry
 from controlplane.sources.consul_client import ConsulClient
 from controlplane.sources.fuse import Fuse
 from controlplane.sources.layout import (
-    ALL_SERVICES,
-    FREEZE,
     STATUS,
-    STORE_KINDS,
     build_documents,
+    document_name,
     identity_of,
-    is_service_name,
     names_in,
 )
 
@@ -148,21 +145,6 @@ class ConsulDocumentStore:
 
     def _key(self, kind: str, service: str) -> str:
         return self._prefix + document_name(kind, service)
-
-
-def document_name(kind: str, service: str) -> str:
-    """Give a document's name below the root.
-
-    Raises:
-        ValueError: if there is no such kind, or the service's name could leave its folder.
-    """
-    if kind not in STORE_KINDS:
-        raise ValueError(f"no kind of document is called `{kind}`")
-    if kind == FREEZE and service == ALL_SERVICES:
-        return FREEZE
-    if not is_service_name(service):
-        raise ValueError(f"`{service}` is not a service name")
-    return f"{kind}/{service}"
 
 
 class ConsulStatusSink:

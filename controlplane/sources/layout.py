@@ -38,6 +38,21 @@ def is_service_name(name: str) -> bool:
     return _SERVICE.fullmatch(name) is not None
 
 
+def document_name(kind: str, service: str) -> str:
+    """Give a document's name below the root.
+
+    Raises:
+        ValueError: if there is no such kind, or the service's name could leave its folder.
+    """
+    if kind not in STORE_KINDS:
+        raise ValueError(f"no kind of document is called `{kind}`")
+    if kind == FREEZE and service == ALL_SERVICES:
+        return FREEZE
+    if not is_service_name(service):
+        raise ValueError(f"`{service}` is not a service name")
+    return f"{kind}/{service}"
+
+
 def freeze_mode(body: bytes, *, key: str) -> str:
     """Read a kill switch: ``equal`` or, for anything else, ``hold``.
 

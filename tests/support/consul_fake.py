@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -35,15 +35,17 @@ class Asked:
 
 @dataclass(slots=True)
 class FakeAgent:
-    """Answers each request with the next reply; the last one is repeated for ever, at once.
+    """Answers each request with the next reply, and for ever with the last one.
 
-    `hold` keeps the last reply back from blocking queries instead, as a real agent would.
+    `is_holding` keeps that repetition back from blocking queries, as a real agent would.
     """
 
     script: list[Reply]
     is_holding: bool = True
     asked: list[Asked] = field(default_factory=list)
     address: str = ""
+    is_done: bool = False
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(
@@ -54,10 +56,13 @@ class FakeAgent:
                 request.headers.get("X-Consul-Token"),
             )
         )
-        if len(self.script) == 1 and self.is_holding and "index" in request.query:
-            await asyncio.sleep(3600)
-        reply = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        await asyncio.sleep(reply.delay_seconds)
+        if self.is_done and self.is_holding and "index" in request.query:
+            await self.closing.wait()
+        reply = self.script[0] if len(self.script) == 1 else self.script.pop(0)
+        self.is_done = reply is self.script[0]
+        if reply.delay_seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.closing.wait(), reply.delay_seconds)
         headers = {} if reply.index is None else {"X-Consul-Index": reply.index}
         return web.Response(body=reply.body, status=reply.status, headers=headers)
 
@@ -77,7 +82,7 @@ def kv(**values: str) -> bytes:
     ).encode()
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def fake_agent(*script: Reply, is_holding: bool = True) -> AsyncIterator[FakeAgent]:
     """Serve a script until the block ends."""
     agent = FakeAgent(list(script), is_holding=is_holding)
@@ -92,4 +97,5 @@ async def fake_agent(*script: Reply, is_holding: bool = True) -> AsyncIterator[F
         agent.address = f"{host}:{port}"
         yield agent
     finally:
+        agent.closing.set()
         await runner.cleanup()
