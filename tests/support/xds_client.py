@@ -34,7 +34,7 @@ class Response:
 
     @property
     def contents(self) -> dict[str, str]:
-        return dict(body.decode().split("=") for body in self.bodies)  # type: ignore[misc]  # pairs
+        return dict(body.decode().split("=") for body in self.bodies)
 
 
 class RawStream:
@@ -46,7 +46,8 @@ class RawStream:
         )
         self.variant = variant
         self._node: pb.Node | None = pb.Node(id=node_id, cluster="raw", user_agent_name="raw")
-        self.call: Any = channel.stream_stream(method.path)()
+        untyped: Any = channel
+        self.call = untyped.stream_stream(method.path)()
 
     async def send_bytes(self, body: bytes) -> None:
         async with asyncio.timeout(DEADLINE):
@@ -120,7 +121,7 @@ class RawStream:
 
     async def status(self) -> grpc.StatusCode:
         async with asyncio.timeout(DEADLINE):
-            while await self.call.read() is not grpc.aio.EOF:
+            while isinstance(await self.call.read(), bytes):
                 pass
             code: grpc.StatusCode = await self.call.code()
             return code
