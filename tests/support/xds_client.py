@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from controlplane.model.resources import ENDPOINT
 from controlplane.xds.server import discovery_pb2 as pb
 from controlplane.xds.server.messages import Variant
 from controlplane.xds.server.services import METHODS
@@ -19,7 +20,7 @@ DEADLINE = 5.0
 
 @dataclass(frozen=True)
 class Response:
-    """One response of either variant: name → body for opaque resources."""
+    """One response of either variant, with opaque resources. `removed`: in SotW, empty assignments."""
 
     type_url: str
     version: str
@@ -34,7 +35,7 @@ class Response:
 
     @property
     def contents(self) -> dict[str, str]:
-        return dict(body.decode().split("=") for body in self.bodies)  # type: ignore[misc]  # pairs
+        return dict(body.decode().split("=") for body in self.bodies)
 
 
 class RawStream:
@@ -46,7 +47,8 @@ class RawStream:
         )
         self.variant = variant
         self._node: pb.Node | None = pb.Node(id=node_id, cluster="raw", user_agent_name="raw")
-        self.call: Any = channel.stream_stream(method.path)()
+        untyped: Any = channel
+        self.call = untyped.stream_stream(method.path)()
 
     async def send_bytes(self, body: bytes) -> None:
         async with asyncio.timeout(DEADLINE):
@@ -120,7 +122,7 @@ class RawStream:
 
     async def status(self) -> grpc.StatusCode:
         async with asyncio.timeout(DEADLINE):
-            while await self.call.read() is not grpc.aio.EOF:
+            while isinstance(await self.call.read(), bytes):
                 pass
             code: grpc.StatusCode = await self.call.code()
             return code
@@ -132,7 +134,9 @@ class RawStream:
 def decode(body: bytes, variant: Variant) -> Response:
     if variant is Variant.SOTW:
         sotw = pb.DiscoveryResponse.FromString(body)
-        return Response(sotw.type_url, sotw.version_info, sotw.nonce, tuple(sotw.resources), {}, ())
+        bodies = tuple(body for body in sotw.resources if not body.startswith(b"\n"))
+        removed = tuple(_empty_assignment_name(body) for body in sotw.resources if body.startswith(b"\n"))
+        return Response(sotw.type_url, sotw.version_info, sotw.nonce, bodies, {}, removed)
     delta = pb.DeltaDiscoveryResponse.FromString(body)
     return Response(
         delta.type_url,
@@ -142,6 +146,13 @@ def decode(body: bytes, variant: Variant) -> Response:
         {each.name: each.version for each in delta.resources},
         tuple(delta.removed_resources),
     )
+
+
+def _empty_assignment_name(body: bytes) -> str:
+    """Read what the server itself makes up: a real `Any`, unlike the opaque resources."""
+    message = pb.Any.FromString(body)
+    assert message.type_url == ENDPOINT
+    return pb.ClusterLoadAssignment.FromString(message.value).cluster_name
 
 
 @asynccontextmanager

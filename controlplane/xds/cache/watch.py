@@ -40,6 +40,7 @@ class Watch:
     """One client's view of one type."""
 
     __slots__ = (
+        "_accepted",
         "_asked",
         "_doubtful",
         "_known",
@@ -56,6 +57,8 @@ class Watch:
         """The client waits for a first answer, even an empty one."""
         self._known: dict[str, Resource | None] = {}
         """What the client was last told of each name; `None`: that it is missing."""
+        self._accepted: dict[str, Resource] = {}
+        """The last full response that the client took."""
         self._asked: set[str] = set()
         """Names to be answered even if nothing about them changed."""
         self._refused: dict[str, str] = {}
@@ -109,7 +112,7 @@ class Watch:
         if self._quiet == (current.version, may_remove):
             return None
         wanted = self._wanted(current)
-        kept = {} if may_remove else self._vanished(current)
+        kept = {} if may_remove else self._kept(current)
         known = {name: held.version for name, held in self._known.items() if held is not None}
         desired = {name: resource.version for name, resource in (wanted | kept).items()}
         if known == desired and not self._asked and not self.owes_reply:
@@ -164,6 +167,7 @@ class Watch:
         """Note that the client took a response."""
         if parcel.is_full:
             self._refused.clear()
+            self._accepted = {resource.name: resource for resource in parcel.resources}
         for resource in parcel.resources:
             if self._refused.get(resource.name) == resource.version:
                 del self._refused[resource.name]
@@ -211,6 +215,14 @@ class Watch:
             for name, held in self._known.items()
             if held is not None and name not in current.resources and self.subscription.wants(name)
         }
+
+    def _kept(self, current: ResourceSet) -> dict[str, Resource]:
+        """Vanished resources as the client uses them: not in the version it refused."""
+        vanished = {
+            name: self._accepted.get(name) if self._refused.get(name) == held.version else held
+            for name, held in self._vanished(current).items()
+        }
+        return {name: resource for name, resource in vanished.items() if resource is not None}
 
     def _has_current(self, name: str, current: ResourceSet) -> bool:
         held = self._known.get(name)

@@ -178,15 +178,15 @@ class Pusher:
             return False
         if channel.type_url == ENDPOINT:
             clusters = self._channels.get(CLUSTER)
-            return clusters is None or not clusters.is_waiting
+            return clusters is None or not (clusters.is_waiting or self._is_behind(clusters))
         return self._passes(self._removal_hold, ROUTING, now)
 
     def _is_routing_behind(self) -> bool:
         """Tell whether old listeners or routes are in use: the new ones not sent yet, or refused."""
-        for type_url in ROUTING:
-            channel, current = self._channels.get(type_url), self.current(type_url)
-            if channel is None or current is None:
-                continue
-            if channel.is_nacked or self._select(channel.watch, current, may_remove=True) is not None:
-                return True
-        return False
+        channels = [self._channels[type_url] for type_url in ROUTING if type_url in self._channels]
+        return any(channel.is_nacked or self._is_behind(channel) for channel in channels)
+
+    def _is_behind(self, channel: Channel) -> bool:
+        """Tell whether anything of a type is still to be sent, removals included."""
+        current = self.current(channel.type_url)
+        return current is not None and self._select(channel.watch, current, may_remove=True) is not None

@@ -1,0 +1,169 @@
+"""Both machines against a model of an Envoy, with everything in flight in any interleaving."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controlplane.model.fleet import SyncState
+from controlplane.model.resources import CLUSTER, ENDPOINT, LISTENER, ROUTE, Snapshot
+from controlplane.xds.server.messages import Refusal, Request, Variant
+from controlplane.xds.server.wire import Encoder
+from tests.support.xds_client import Response, decode
+from tests.support.xds_machine import ACK_TIMEOUT, machine_of
+from tests.support.xds_model import CHILD, POISON, ModelEnvoy
+from tests.support.xds_resources import simple
+
+CONTENT = st.sampled_from(["1", "2", POISON])
+GOOD = st.sampled_from(["1", "2"])
+
+
+@st.composite
+def worlds(draw: st.DrawFn, content: st.SearchStrategy[str] = CONTENT) -> Snapshot:
+    """A closed world: every cluster has endpoints, every route points to a cluster."""
+    clusters = draw(st.dictionaries(st.sampled_from("abcd"), content, min_size=1))
+    names = draw(st.sets(st.sampled_from("lm")))
+    return simple(
+        clusters=clusters,
+        endpoints={name: draw(content) for name in clusters},
+        listeners={name: draw(GOOD) for name in names},
+        routes={name: draw(st.sampled_from(sorted(clusters))) for name in names},
+    )
+
+
+class StreamModel(RuleBasedStateMachine):
+    variant: ClassVar[Variant]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder(on_encode=lambda _: None)
+        self.to_server: deque[Request] = deque()
+        self.to_client: deque[Response] = deque()
+        self.envoy = ModelEnvoy(self.variant, self.to_server.append)
+        self.now = 0.0
+        self.was_bound_hit = False
+        self.world: Snapshot | None = None
+        self.refused: set[tuple[str, str, tuple[bytes, ...]]] = set()
+        self.new_stream()
+
+    def new_stream(self) -> None:
+        self.machine = machine_of(self.variant)
+        self.nonces: set[str] = set()
+        self.refused.clear()
+        self.to_server.clear()
+        self.to_client.clear()
+        if self.world is not None:
+            self.machine.on_snapshot(self.world)
+        self.envoy.connect()
+
+    @initialize(world=worlds())
+    def first(self, world: Snapshot) -> None:
+        self.publish(world)
+
+    @rule(world=worlds())
+    def publish(self, world: Snapshot) -> None:
+        if self.world is not None and world.version == self.world.version:
+            return
+        self.world = world
+        # Refused content may come again once something else was current (rule 6).
+        self.refused = {each for each in self.refused if world.sets[each[0]].version == each[1]}
+        self.machine.on_snapshot(world)
+
+    @rule(count=st.integers(1, 4))
+    def server_reads(self, count: int) -> None:
+        for _ in range(min(count, len(self.to_server))):
+            result = self.machine.on_request(self.to_server.popleft(), self.now)
+            assert not isinstance(result, Refusal)
+
+    @rule(count=st.integers(1, 4))
+    def server_writes(self, count: int) -> None:
+        for _ in range(count):
+            push = self.machine.poll(self.now)
+            if push is None:
+                return
+            assert push.nonce not in self.nonces
+            self.nonces.add(push.nonce)
+            response = decode(self.encoder.encode(push, self.variant), self.variant)
+            sent = (response.type_url, response.version, response.bodies)
+            assert sent not in self.refused, f"sent again after it was refused: {response}"
+            if response.type_url in CHILD:
+                # A changed cluster needs its endpoints again, even refused ones (rule 2).
+                self.refused = {each for each in self.refused if each[0] != CHILD[response.type_url]}
+            self.to_client.append(response)
+
+    @rule(count=st.integers(1, 3), asks_before_ack=st.booleans())
+    def client_reads(self, count: int, asks_before_ack: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+        for _ in range(min(count, len(self.to_client))):
+            response = self.to_client.popleft()
+            refusals = self.envoy.nacks
+            self.envoy.receive(response, asks_before_ack=asks_before_ack)
+            if self.envoy.nacks > refusals:
+                self.refused.add((response.type_url, response.version, response.bodies))
+
+    @rule()
+    def exchange(self) -> None:
+        """Everything under way arrives."""
+        for _ in range(200):
+            self.server_reads(len(self.to_server))
+            self.server_writes(50)
+            if not self.to_client and not self.to_server:
+                return
+            self.client_reads(len(self.to_client), asks_before_ack=False)
+        pytest.fail("client and server never come to rest")
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += ACK_TIMEOUT / 2
+        self.was_bound_hit = True
+
+    @precondition(lambda self: self.now < 100 * ACK_TIMEOUT)
+    @rule()
+    def reconnect(self) -> None:
+        self.new_stream()
+
+    @invariant()
+    def make_before_break(self) -> None:
+        if not self.was_bound_hit:
+            assert self.envoy.dangling() == []
+
+    def teardown(self) -> None:
+        """In the end, a good world reaches the client completely, without waiting for any bound."""
+        content = {name: "good" for name in "abc"}
+        last = simple(clusters=content, endpoints=content, listeners={"l": "good"}, routes={"l": "c"})
+        self.publish(last)
+        self.exchange()
+        holds = self.envoy.holds
+        assert holds[CLUSTER] == content
+        assert {name: holds[ENDPOINT].get(name) for name in content} == content
+        assert holds[LISTENER] == {"l": "good"}
+        assert holds[ROUTE].get("l") == "c"
+        assert self.envoy.warming == {CLUSTER: set(), LISTENER: set()}
+        states = {status.type_url: status for status in self.machine.statuses()}
+        assert {status.state for status in states.values()} == {SyncState.SYNCED}
+        assert all(states[each].acked_version == last.sets[each].version for each in states)
+        self.server_writes(1)
+        assert not self.to_client, "nothing is left to send"
+        super().teardown()
+
+
+class SotwModel(StreamModel):
+    variant = Variant.SOTW
+
+
+class DeltaModel(StreamModel):
+    variant = Variant.DELTA
+
+
+LIMITS = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+TestSotwModel = pytest.mark.fault(16)(SotwModel.TestCase)
+TestSotwModel.settings = LIMITS
+TestDeltaModel = pytest.mark.fault(16)(DeltaModel.TestCase)
+TestDeltaModel.settings = LIMITS
