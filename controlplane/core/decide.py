@@ -135,6 +135,7 @@ def _occasion(context: GuardContext, memory: ServiceMemory, inputs: ServiceInput
         is_strategy_new=memory.strategy_hash not in {"", inputs.strategy_hash},
         is_emergency_new=not context.penalty_until.keys() <= memory.penalty_until.keys(),
         is_holding=context.outage is not None and context.outage.is_holding,
+        is_exact=not context.needs_signals,
     )
 
 

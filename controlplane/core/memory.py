@@ -65,6 +65,7 @@ def recall(
         now=now,
         elapsed_seconds=np.inf if memory.decided_at is None else max(0.0, now - memory.decided_at),
         previous=previous,
+        published=None if memory.published is None else carry(memory.published, ids),
         age_seconds=np.where(np.isnan(first_seen), 0.0, np.maximum(now - first_seen, 0.0)),
         sampled_at=np.where(np.isinf(youngest), np.nan, now - youngest),
         smoothed_at=_column(memory.sample_times, ids),
