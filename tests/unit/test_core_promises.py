@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from controlplane.core.decide import decide
 from controlplane.core.guards import moved_share
@@ -80,10 +81,9 @@ def test_4_any_floats_give_finite_integers_of_at_least_one(law: str, data: st.Da
     count = data.draw(st.integers(1, 6))
     ids = topology(count).ids
     loop = Loop(strategy(law=law, guards={"min_samples": 1}), topology(count))
-    for _ in range(3):
-        column = st.lists(st.floats(), min_size=count, max_size=count)
-        columns = {str(signal): data.draw(column) for signal in Signal}
-        decision = loop.tick(table(ids, columns))
+    signals = data.draw(arrays(np.float64, (3, len(Signal), count), elements=st.floats()))
+    for columns in signals:
+        decision = loop.tick(table(ids, dict(zip(map(str, Signal), columns, strict=True))))
         assert min(decision.weights.weights) >= 1
         assert sum(decision.weights.weights) == 1_000_000
         assert all(math.isfinite(share) for share in decision.memory.smoothed.values())

@@ -27,10 +27,14 @@ def equal(count: int) -> Floats:
 
 def scaled(shares: Floats, budget: float) -> Floats:
     """Shares in the same ratios, summing to `budget`; equal ones if there is nothing to scale."""
-    total = float(shares.sum())
-    if not total > 0:
+    largest = float(shares.max(initial=0.0))
+    if not largest > 0:
         return equal(len(shares)) * budget
-    return shares if abs(total - budget) < _EXACT * budget else shares * (budget / total)
+    if abs(float(shares.sum()) - budget) < _EXACT * budget:
+        return shares
+    # Relative to the largest first: what is left beside a giant can be too small to divide by.
+    relative = shares / largest
+    return relative * (budget / float(relative.sum()))
 
 
 def is_feasible(low: Floats, high: Floats, budget: float) -> bool:
