@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from controlplane.core.columns import Bools, median
 from controlplane.core.guards.bounds import equal, fit, is_feasible, scaled
 from controlplane.core.guards.context import GuardContext
 from controlplane.model.decision import Stage
@@ -87,10 +88,11 @@ def floor(context: GuardContext, shares: Floats) -> Stage:
 def dead_band(context: GuardContext, shares: Floats) -> Stage:
     """Leave endpoints alone that hardly moved since the last publication.
 
-    Those inside the band keep their published share, scaled by one common factor to make room for
-    the ones that did move. The factor lies within the band too, because it is the mean movement of
-    those inside. An endpoint that leaves the band gets its full share, so the published one may
-    change by the band on top of the step. Emergencies, panic and the fade after lost signals pass.
+    Movement is measured against the median movement, so that a refill that lifts everybody moves
+    nobody. Those inside the band keep their published shares in proportion, scaled by one common
+    factor to make room for the ones that did move. An endpoint that leaves the band gets its full
+    share, so what is published may change by the band on top of the step. Emergencies, panic and the
+    fade after lost signals pass.
     """
     published = context.published
     band = context.guards.dead_band_ratio
@@ -98,7 +100,9 @@ def dead_band(context: GuardContext, shares: Floats) -> Stage:
         return Stage("dead_band", shares)
     if context.outage is not None and not context.outage.is_holding:
         return Stage("dead_band", shares)
-    is_still = (np.abs(shares - published) < band * published) & ~context.is_penalised
+    ratio = shares / published
+    usual = median(ratio[~context.is_penalised])
+    is_still = (np.abs(ratio / usual - 1.0) < band) & ~context.is_penalised
     if not is_still.any():
         return Stage("dead_band", shares)
     target = shares.copy()
@@ -136,5 +140,5 @@ def _fit_normal(context: GuardContext, shares: Floats, low: Floats, high: Floats
     return result
 
 
-def _is_at(shares: Floats, bound: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _is_at(shares: Floats, bound: Floats) -> Bools:
     return np.abs(shares - bound) <= _AT_BOUND * bound
