@@ -186,11 +186,7 @@ def test_an_explanation_goes_from_sample_to_weight() -> None:
 
 def test_an_explanation_of_missing_data_has_no_nan() -> None:
     loop = Loop(strategy(), topology(3))
-    known = {
-        "running": [1, 1, np.nan],
-        "output_tokens_per_second": [100, 100, np.nan],
-        "window_requests": 99,
-    }
+    known = dict.fromkeys(("running", "output_tokens_per_second"), [100.0, 100.0, np.nan])
     decision = loop.tick(table(loop.topology.ids, known))
     explanation = explain(decision, loop.topology.ids[2])
     assert explanation is not None
