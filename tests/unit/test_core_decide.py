@@ -186,8 +186,9 @@ def test_an_explanation_goes_from_sample_to_weight() -> None:
 
 def test_an_explanation_of_missing_data_has_no_nan() -> None:
     loop = Loop(strategy(), topology(3))
-    known = dict.fromkeys(("running", "output_tokens_per_second"), [100.0, 100.0, np.nan])
-    decision = loop.tick(table(loop.topology.ids, known))
+    known = np.array([100.0, 100.0, np.nan])
+    columns = {"running": known, "output_tokens_per_second": known}
+    decision = loop.tick(table(loop.topology.ids, columns))
     explanation = explain(decision, loop.topology.ids[2])
     assert explanation is not None
     assert explanation.stages[0].after is None

@@ -197,7 +197,7 @@ def test_quantising_keeps_the_total_and_is_within_one_unit(raw: Floats) -> None:
 def test_quantising_hides_the_last_bits() -> None:
     ids = topology(3).ids
     third = np.array([1 / 3, 1 / 3, 1 / 3])
-    noisy = third * np.array([1 + 1e-15, 1 - 1e-15, 1.0])
+    noisy = third * np.array([1 - 1e-15, 1 + 1e-15, 1.0])
     assert quantise(ids, third) == quantise(ids, noisy)
     assert quantise(ids, third).weights == (333_334, 333_333, 333_333)
 

@@ -69,6 +69,19 @@ def test_capacity_is_neutral_towards_an_idle_endpoint() -> None:
     assert raw[3] == pytest.approx(np.median(raw[:3]))
 
 
+def test_capacity_does_not_take_an_endpoint_that_fails_everything_for_an_idle_one() -> None:
+    signals = hosts(
+        ids(4),
+        output_tokens_per_second=[0, 500, 500, 500],
+        requests_per_second=[50, 5, 5, 5],
+        errors_per_second=[50, 0, 0, 0],
+        good_requests_per_second=[0, 5, 5, 5],
+        window_requests=[0, 300, 300, 300],
+    )
+    raw = weigh("capacity", signals).raw
+    assert raw[0] == 0
+
+
 def test_capacity_lowers_an_endpoint_that_hangs_with_a_full_queue() -> None:
     signals = hosts(
         ids(4),
