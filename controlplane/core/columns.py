@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from controlplane.model.signals import Floats, Signal, SignalTable
 
 Bools: TypeAlias = NDArray[np.bool_]
+
+MAX_RATE: Final = 1e9
+"""Events per second beyond what any endpoint can do."""
 
 
 def median(values: Floats) -> float:
@@ -47,8 +50,14 @@ def outcomes(table: SignalTable, window_seconds: float) -> Outcomes:
     Engines have no error counter, so both usually come from Envoy. Without the rate of all requests,
     good ones plus errors stand in for it.
     """
-    errors = table.column(Signal.ERRORS_PER_SECOND) * window_seconds
-    good = table.column(Signal.GOOD_REQUESTS_PER_SECOND) * window_seconds
-    requests = table.column(Signal.REQUESTS_PER_SECOND) * window_seconds
+    errors = _count(table, Signal.ERRORS_PER_SECOND, window_seconds)
+    good = _count(table, Signal.GOOD_REQUESTS_PER_SECOND, window_seconds)
+    requests = _count(table, Signal.REQUESTS_PER_SECOND, window_seconds)
     requests = np.where(np.isnan(requests), good + errors, requests)
     return Outcomes(requests=requests, errors=np.minimum(errors, requests))
+
+
+def _count(table: SignalTable, signal: str, window_seconds: float) -> Floats:
+    """Turn a rate into a number of events; a rate that cannot be is unknown."""
+    rate = table.column(signal)
+    return np.where((rate >= 0) & (rate <= MAX_RATE), rate, np.nan) * window_seconds

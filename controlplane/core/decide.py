@@ -9,7 +9,7 @@ import numpy as np
 from controlplane.core.guards import Occasion, Pipeline, judge, quantise, run
 from controlplane.core.guards.bounds import equal
 from controlplane.core.guards.context import GuardContext
-from controlplane.core.memory import align, carry, recall, remember
+from controlplane.core.memory import align, carry, recall, remember, remember_frozen
 from controlplane.core.report import states_of, warnings_of
 from controlplane.core.strategies import BUILTIN, Law, LawResult, LawView, Registry
 from controlplane.model.decision import Decision, ServiceInputs, ServiceMemory, Stage
@@ -24,29 +24,25 @@ def decide(
     registry: Registry = BUILTIN,
     pipeline: Pipeline = Pipeline(),  # noqa: B008 - frozen
 ) -> Decision:
-    """Decide on the weights of one service.
+    """Decide on the weights of one service. Pure: equal arguments, equal decision, on every replica.
 
-    Pure: equal arguments give equal decisions, on every replica. `now` is decision time, on the same
-    monotonic axis as the times in `memory`; should it run backwards, no time has passed.
-
-    The law gives raw figures; guards turn them into shares; the shares become integers, which are
-    published if that is worth it. An empty topology gives an empty vector. While frozen, no law and
-    no guard is asked.
+    The law gives raw figures; guards turn them into shares; the shares become integers, published if
+    that is worth it. Without endpoints the vector is empty. While frozen, nobody is asked. `now` is on
+    the monotonic axis of the times in `memory`; should it run backwards, no time has passed.
 
     Raises:
-        ValueError: if the strategy names no law of `registry`, or its parameters do not fit the law:
-            `core.parse` lets no such document through, so the caller keeps the last decision.
+        ValueError: if the strategy's law is not in `registry`, or refuses its parameters (`core.parse`
+            lets neither through).
     """
     inputs = replace(inputs, table=align(inputs.table, inputs.topology.ids))
-    law = _find_law(inputs, registry)
     if inputs.freeze or not inputs.topology.endpoints:
         return _freeze(inputs, memory, now)
+    law = _find_law(inputs, registry)
     opinion = _consult(law, inputs)
     context = recall(inputs, memory, now, opinion.raw, needs_signals=law.needs_signals)
     merit = run(pipeline.merit, context, opinion.raw)
     delivery = run(pipeline.delivery, context, merit[-1].values)
     proposed = quantise(context.endpoints, delivery[-1].values)
-    kept = equal(context.count) if context.is_panicking else merit[-1].values
     verdict = judge(memory.published, proposed, _occasion(context, memory, inputs), context.guards)
     return _conclude(
         Decision(
@@ -60,7 +56,7 @@ def decide(
             stages=(_law_stage(law, opinion), *merit, *delivery, _last_stage(proposed)),
             states=states_of(context, inputs),
             warnings=warnings_of(context, inputs, law, opinion, proposed),
-            memory=remember(context, memory, inputs, kept),
+            memory=remember(context, memory, inputs, merit[-1].values),
         ),
     )
 
@@ -86,8 +82,7 @@ def _consult(law: Law[object], inputs: ServiceInputs) -> LawResult:
 def _freeze(inputs: ServiceInputs, memory: ServiceMemory, now: float) -> Decision:
     """Give the kill switch's weights: the last ones, or equal. Newcomers get the median.
 
-    Also answers for a service without endpoints, where there is nothing to weigh. The time of the
-    last decision goes on, so that thawing does not count the frozen time as one long step.
+    Also answers for a service without endpoints, where there is nothing to weigh.
     """
     ids = inputs.topology.ids
     published = memory.published
@@ -99,8 +94,6 @@ def _freeze(inputs: ServiceInputs, memory: ServiceMemory, now: float) -> Decisio
         proposed = quantise(ids, carry(published, ids))
     occasion = Occasion(seconds_since_published=np.inf, is_frozen=bool(inputs.freeze))
     verdict = judge(published, proposed, occasion, inputs.strategy.guards)
-    first_seen = {endpoint: memory.first_seen.get(endpoint, now) for endpoint in ids}
-    known = set(ids)
     return _conclude(
         Decision(
             service=inputs.topology.service,
@@ -113,17 +106,7 @@ def _freeze(inputs: ServiceInputs, memory: ServiceMemory, now: float) -> Decisio
             stages=(replace(_last_stage(proposed), name="freeze"),),
             states=dict.fromkeys(ids, "held"),
             warnings=(f"frozen: {inputs.freeze}",) if inputs.freeze else (),
-            memory=ServiceMemory(
-                published=published,
-                published_at=memory.published_at,
-                smoothed=dict(zip(ids, proposed.shares, strict=True)),
-                first_seen=first_seen,
-                decided_at=now,
-                fresh_at=memory.fresh_at,
-                penalty_until={key: value for key, value in memory.penalty_until.items() if key in known},
-                sample_times={key: value for key, value in memory.sample_times.items() if key in known},
-                strategy_hash=inputs.strategy_hash,
-            ),
+            memory=remember_frozen(memory, inputs, now, proposed),
         ),
     )
 
@@ -135,6 +118,7 @@ def _occasion(context: GuardContext, memory: ServiceMemory, inputs: ServiceInput
         is_strategy_new=memory.strategy_hash not in {"", inputs.strategy_hash},
         is_emergency_new=not context.penalty_until.keys() <= memory.penalty_until.keys(),
         is_holding=context.outage is not None and context.outage.is_holding,
+        is_exact=not context.needs_signals,
     )
 
 

@@ -65,6 +65,7 @@ def recall(
         now=now,
         elapsed_seconds=np.inf if memory.decided_at is None else max(0.0, now - memory.decided_at),
         previous=previous,
+        published=None if memory.published is None else carry(memory.published, ids),
         age_seconds=np.where(np.isnan(first_seen), 0.0, np.maximum(now - first_seen, 0.0)),
         sampled_at=np.where(np.isinf(youngest), np.nan, now - youngest),
         smoothed_at=_column(memory.sample_times, ids),
@@ -111,7 +112,10 @@ def _darkness(inputs: ServiceInputs, raw: Floats) -> str:
 def remember(
     context: GuardContext, memory: ServiceMemory, inputs: ServiceInputs, merit: Floats
 ) -> ServiceMemory:
-    """Write what the next decision needs, apart from the publication. Plain JSON values only."""
+    """Write what the next decision needs, apart from the publication. Plain JSON values only.
+
+    The next decision starts from the `merit` shares; after a panic, from equal.
+    """
     ids = context.endpoints
     outage = context.outage
     used = np.fmax(context.sampled_at, context.smoothed_at)
@@ -120,13 +124,34 @@ def remember(
     return ServiceMemory(
         published=memory.published,
         published_at=memory.published_at,
-        smoothed=_mapping(ids, merit),
+        smoothed=_mapping(ids, equal(context.count) if context.is_panicking else merit),
         first_seen=_mapping(ids, np.asarray(context.now - context.age_seconds), memory.first_seen),
         decided_at=context.now,
         fresh_at=memory.fresh_at if outage is not None else context.now,
         penalty_until=dict(context.penalty_until),
         sample_times=_mapping(ids, used),
         fade_from={} if outage is None else _mapping(ids, outage.origin),
+        strategy_hash=inputs.strategy_hash,
+    )
+
+
+def remember_frozen(
+    memory: ServiceMemory, inputs: ServiceInputs, now: float, frozen: WeightVector
+) -> ServiceMemory:
+    """Write the memory of a decision that asked nobody: the next one starts from the frozen weights.
+
+    Time goes on, so that thawing does not count the frozen time as one long step.
+    """
+    known = set(frozen.endpoints)
+    return ServiceMemory(
+        published=memory.published,
+        published_at=memory.published_at,
+        smoothed=dict(zip(frozen.endpoints, frozen.shares, strict=True)),
+        first_seen={endpoint: memory.first_seen.get(endpoint, now) for endpoint in frozen.endpoints},
+        decided_at=now,
+        fresh_at=memory.fresh_at,
+        penalty_until={key: value for key, value in memory.penalty_until.items() if key in known},
+        sample_times={key: value for key, value in memory.sample_times.items() if key in known},
         strategy_hash=inputs.strategy_hash,
     )
 

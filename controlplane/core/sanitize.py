@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.core.columns import Bools
+from controlplane.core.columns import MAX_RATE, Bools
 from controlplane.model.signals import Drop, Floats, Readings, Sample, Signal, SignalTable
 from controlplane.model.topology import EndpointId
 
@@ -21,7 +21,6 @@ RATIO_TOLERANCE: Final = 0.05
 separately. Anything above is another unit (per cent, mostly) and is dropped as absurd."""
 
 _COUNT_LIMIT = 1e6
-_RATE_LIMIT = 1e9
 _LATENCY_LIMIT_SECONDS = 3600.0
 _CUSTOM_LIMIT = 1e15
 
@@ -35,11 +34,11 @@ LIMITS: Final = MappingProxyType(
         Signal.LATENCY_P50_SECONDS: _LATENCY_LIMIT_SECONDS,
         Signal.LATENCY_P90_SECONDS: _LATENCY_LIMIT_SECONDS,
         Signal.LATENCY_P99_SECONDS: _LATENCY_LIMIT_SECONDS,
-        Signal.WINDOW_REQUESTS: _RATE_LIMIT,
-        Signal.GOOD_REQUESTS_PER_SECOND: _RATE_LIMIT,
-        Signal.REQUESTS_PER_SECOND: _RATE_LIMIT,
-        Signal.ERRORS_PER_SECOND: _RATE_LIMIT,
-        Signal.OUTPUT_TOKENS_PER_SECOND: _RATE_LIMIT,
+        Signal.WINDOW_REQUESTS: MAX_RATE,
+        Signal.GOOD_REQUESTS_PER_SECOND: MAX_RATE,
+        Signal.REQUESTS_PER_SECOND: MAX_RATE,
+        Signal.ERRORS_PER_SECOND: MAX_RATE,
+        Signal.OUTPUT_TOKENS_PER_SECOND: MAX_RATE,
         Signal.CACHE_HIT_RATIO: 1.0,
         Signal.GPU_UTILIZATION_RATIO: 1.0,
         Signal.TENSOR_ACTIVE_RATIO: 1.0,

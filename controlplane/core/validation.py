@@ -22,7 +22,8 @@ _SHORT = 60
 
 def adapter(kind: type[T]) -> TypeAdapter[T]:
     """Build the validator of a dataclass, once per process: it costs about 10 ms."""
-    return _adapter(kind)
+    key: Any = kind  # mypy does not take a class with an unknown metaclass for hashable
+    return _adapter(key)
 
 
 @functools.cache

@@ -85,6 +85,9 @@ class Guards:
     """Least share of an endpoint, as a multiple of 1/N: a recovered host must get samples."""
     panic_ratio: Annotated[float, Interval(ge=0, le=1)] = 0.5
     """Below this share of healthy endpoints: equal weights over all."""
+    dead_band_ratio: Annotated[float, Interval(ge=0, lt=1)] = 0.1
+    """An endpoint whose share differs from the published one by less than this part of it keeps it:
+    noise must not move conversations. Only for laws that read signals."""
     hysteresis_ratio: Annotated[float, Interval(ge=0, lt=1)] = 0.015
     """Publish only when at least this share of traffic would move (half the sum of share changes)."""
     hysteresis_endpoint_ratio: Annotated[float, Gt(0), Interval(le=1000)] = 0.25

@@ -5,9 +5,9 @@ bounds again. Instead one common factor λ is found such that the clamped shares
 
     Σ clamp(λ·target_i, low_i, high_i) = budget
 
-The sum rises with λ piecewise linearly, so λ is exact after one sort of the 2N corners. Every share
-that is not at a bound keeps its ratio to the others: an outlier costs the rest a proportional
-refill, and nothing else.
+The sum rises with λ piecewise linearly, so λ is exact after one sort of the 2N corners and a binary
+search. Every share that is not at a bound keeps its ratio to the others: an outlier costs the rest a
+proportional refill, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ def equal(count: int) -> Floats:
 
 def scaled(shares: Floats, budget: float) -> Floats:
     """Shares in the same ratios, summing to `budget`; equal ones if there is nothing to scale."""
-    total = float(shares.sum())
-    if not total > 0:
+    largest = float(shares.max(initial=0.0))
+    if not largest > 0:
         return equal(len(shares)) * budget
-    return shares if abs(total - budget) < _EXACT * budget else shares * (budget / total)
+    if abs(float(shares.sum()) - budget) < _EXACT * budget:
+        return shares
+    # Relative to the largest first: what is left beside a giant can be too small to divide by.
+    relative = shares / largest
+    return relative * (budget / float(relative.sum()))
 
 
 def is_feasible(low: Floats, high: Floats, budget: float) -> bool:
@@ -52,21 +56,28 @@ def fit(target: Floats, low: Floats, high: Floats, budget: float) -> Floats:
     if is_inside and abs(float(target.sum()) - budget) < _EXACT:
         return target
     # Nothing is worth exactly nothing, or no factor could lift it to where bounds need it.
-    target = np.maximum(target, _TINY * budget / len(target))
+    largest = float(target.max())
+    target = np.maximum(target / largest, _TINY) if largest > 0 else np.ones_like(target)
     return np.clip(_factor(target, low, high, budget) * target, low, high)
 
 
 def _factor(target: Floats, low: Floats, high: Floats, budget: float) -> float:
-    """Find λ. Walking up in λ, a share starts to grow at low/target and stops at high/target."""
-    corners = np.concatenate((low / target, high / target))
-    slopes = np.concatenate((target, -target))
-    order = np.argsort(corners, kind="stable")
-    corners, slopes = corners[order], np.cumsum(slopes[order])
-    sums = low.sum() + np.concatenate(((0.0,), np.cumsum(slopes[:-1] * np.diff(corners))))
-    at = int(np.searchsorted(sums, budget))
-    if at == 0:
-        return float(corners[0])
-    if at == len(sums):
-        return float(corners[-1])
-    slope = slopes[at - 1]
-    return float(corners[at] if slope <= 0 else corners[at - 1] + (budget - sums[at - 1]) / slope)
+    """Find λ: walking up in λ, a share starts to grow at low/target and stops at high/target.
+
+    Sums are computed anew at each corner tried: running totals lose the small shares beside a giant.
+    """
+    corners = np.sort(np.concatenate((low / target, high / target)))
+
+    def total(at: int) -> float:
+        return float(np.clip(corners[at] * target, low, high).sum())
+
+    below, above = 0, len(corners) - 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if total(middle) < budget:
+            below = middle
+        else:
+            above = middle
+    start, end = total(below), total(above)
+    part = (budget - start) / (end - start) if end > start else 0.0
+    return float(corners[below] + min(1.0, max(0.0, part)) * (corners[above] - corners[below]))

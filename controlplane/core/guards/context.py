@@ -46,6 +46,8 @@ class GuardContext:
     previous: Floats
     """Shares of the last decision on today's endpoints: newcomers have the median, the rest was
     scaled to make room. Equal at the first decision."""
+    published: Floats | None
+    """Shares that Envoy has, on today's endpoints; `None` before the first publication."""
     age_seconds: Floats
     """Since the endpoint was first seen."""
     sampled_at: Floats

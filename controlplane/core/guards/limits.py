@@ -1,4 +1,4 @@
-"""Limits on size and speed: clip, step, slow start, floor, panic.
+"""Limits on size and speed: clip, step, slow start, floor, panic, dead band.
 
 The floor is hard. Between clip and step, clip wins: when the two cannot both be kept (a document
 with narrower bounds arrives, an endpoint comes back from the floor), the weight goes to the nearest
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from controlplane.core.guards.bounds import equal, fit, is_feasible
+from controlplane.core.columns import Bools, median
+from controlplane.core.guards.bounds import equal, fit, is_feasible, scaled
 from controlplane.core.guards.context import GuardContext
 from controlplane.model.decision import Stage
 from controlplane.model.signals import Floats
@@ -84,6 +85,36 @@ def floor(context: GuardContext, shares: Floats) -> Stage:
     )
 
 
+def dead_band(context: GuardContext, shares: Floats) -> Stage:
+    """Leave endpoints alone that hardly moved since the last publication.
+
+    Movement is measured against the median movement, so that a refill that lifts everybody moves
+    nobody. Those inside the band keep their published shares in proportion, scaled by one common
+    factor to make room for the ones that did move. An endpoint that leaves the band gets its full
+    share, so what is published may change by the band on top of the step. Emergencies, panic and the
+    fade after lost signals pass.
+    """
+    published = context.published
+    band = context.guards.dead_band_ratio
+    if published is None or band <= 0 or not context.needs_signals or context.is_panicking:
+        return Stage("dead_band", shares)
+    if context.outage is not None and not context.outage.is_holding:
+        return Stage("dead_band", shares)
+    ratio = shares / published
+    usual = median(ratio[~context.is_penalised])
+    is_still = (np.abs(ratio / usual - 1.0) < band) & ~context.is_penalised
+    if not is_still.any():
+        return Stage("dead_band", shares)
+    target = shares.copy()
+    target[is_still] = scaled(published[is_still], float(shares[is_still].sum()))
+    low, high = _clip_bounds(context)
+    # The common factor must not carry anybody past a bound; the shares themselves always fit.
+    fitted = fit(target, np.minimum(shares, low), np.maximum(shares, high), 1.0)
+    return Stage(
+        "dead_band", fitted, reasons=context.reasons(is_still, f"moved less than {band:.0%}: kept")
+    )
+
+
 def panic(context: GuardContext, shares: Floats) -> Stage:
     """Spread evenly over all when too few are fit, as Envoy does."""
     if not context.is_panicking:
@@ -109,5 +140,5 @@ def _fit_normal(context: GuardContext, shares: Floats, low: Floats, high: Floats
     return result
 
 
-def _is_at(shares: Floats, bound: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _is_at(shares: Floats, bound: Floats) -> Bools:
     return np.abs(shares - bound) <= _AT_BOUND * bound

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from controlplane.core.guards.context import Guard, GuardContext
 from controlplane.core.guards.emergency import emergency
 from controlplane.core.guards.evidence import fill, hold
-from controlplane.core.guards.limits import clip, floor, panic, slow_start, step
+from controlplane.core.guards.limits import clip, dead_band, floor, panic, slow_start, step
 from controlplane.core.guards.smoothing import smooth
 from controlplane.model.decision import Stage
 from controlplane.model.signals import Floats
@@ -23,7 +23,7 @@ class Pipeline:
     """Two rows of guards."""
 
     merit: tuple[Guard, ...] = (fill, hold, emergency, smooth, clip, step)
-    delivery: tuple[Guard, ...] = (slow_start, floor, panic)
+    delivery: tuple[Guard, ...] = (slow_start, floor, panic, dead_band)
 
     def then(self, guard: Guard) -> Pipeline:
         """Give a pipeline with one more guard at the end."""

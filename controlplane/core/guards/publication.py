@@ -28,6 +28,8 @@ class Occasion:
     is_strategy_new: bool = False
     is_emergency_new: bool = False
     is_holding: bool = False
+    is_exact: bool = False
+    """The law reads no signals: every difference was asked for, none is noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def judge(
     if event:
         return Verdict(True, event)
     is_significant = (
-        moved_share(published, proposed) >= guards.hysteresis_ratio
+        occasion.is_exact
+        or moved_share(published, proposed) >= guards.hysteresis_ratio
         or largest_change(published, proposed) >= guards.hysteresis_endpoint_ratio
     )
     if not is_significant:

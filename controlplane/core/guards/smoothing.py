@@ -19,9 +19,10 @@ def smooth(context: GuardContext, shares: Floats) -> Stage:
 
     Δt is the time between *samples*, not between decisions: a sample that was used before moves
     nothing, and a source that scrapes every 15 s smooths as one that scrapes every 5 s. An endpoint
-    without samples moves (to the median) by the time between decisions. Emergencies pass.
+    without samples moves (to the median) by the time between decisions. Emergencies pass, and so do
+    laws that read no signals: there is no noise to smooth.
     """
-    if context.outage is not None:
+    if context.outage is not None or not context.needs_signals:
         return Stage("smooth", shares)
     base = context.base
     guards = context.guards
@@ -38,7 +39,5 @@ def smooth(context: GuardContext, shares: Floats) -> Stage:
 
 def _new_seconds(context: GuardContext) -> Floats:
     """Time that the newest sample adds to what was smoothed before; infinite for the first one."""
-    if not context.needs_signals:
-        return np.full(context.count, context.elapsed_seconds)
     since_sample = np.where(np.isnan(context.smoothed_at), np.inf, context.sampled_at - context.smoothed_at)
     return np.where(np.isnan(context.sampled_at), context.elapsed_seconds, np.maximum(since_sample, 0.0))

@@ -6,6 +6,7 @@ leaves the bounds of `guards`.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
@@ -33,8 +34,8 @@ class StaticParameters:
     __pydantic_config__: ClassVar[Any] = DOCUMENT_CONFIG
     weights: Mapping[EndpointId, StaticWeight] = field(default_factory=dict)
     """Endpoint (`ip:port`) → weight. Only ratios matter."""
-    default: StaticWeight = 1.0
-    """Weight of endpoints that are not listed."""
+    default: StaticWeight | None = None
+    """Weight of endpoints that are not listed. Unset: the median of the listed ones."""
 
     def __post_init__(self) -> None:
         """Refuse weights that put (nearly) everything on one host.
@@ -46,16 +47,24 @@ class StaticParameters:
         listed = sorted(self.weights.values())
         if not listed:
             return
-        if max(*listed, self.default) > MAX_SPREAD * min(*listed, self.default):
+        if max(listed[-1], self.unlisted) > MAX_SPREAD * min(listed[0], self.unlisted):
             raise ValueError(f"the heaviest weight is more than {MAX_SPREAD:.0f} × the lightest")
         if len(listed) > 1 and listed[-1] > MAX_SHARE * sum(listed):
             raise ValueError(f"one endpoint has more than {MAX_SHARE:.0%} of all listed weight")
+
+    @property
+    def unlisted(self) -> float:
+        """Weight of endpoints that are not listed."""
+        if self.default is not None:
+            return self.default
+        return statistics.median(self.weights.values()) if self.weights else 1.0
 
 
 def weigh(view: LawView, parameters: StaticParameters) -> LawResult:
     """Look every endpoint up in the document; warn of listed endpoints that do not exist."""
     ids = view.topology.ids
-    raw = np.array([parameters.weights.get(each, parameters.default) for each in ids], dtype=np.float64)
+    unlisted = parameters.unlisted
+    raw = np.array([parameters.weights.get(each, unlisted) for each in ids], dtype=np.float64)
     absent = sorted(set(parameters.weights) - set(ids))
     warnings = (f"{len(absent)} listed endpoints do not exist: {', '.join(absent[:3])}",) if absent else ()
     return LawResult(raw, warnings=warnings)
