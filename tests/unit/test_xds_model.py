@@ -133,7 +133,7 @@ class StreamModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end, a good world reaches the client completely, without waiting for any bound."""
-        content = {name: "good" for name in "abc"}
+        content = dict.fromkeys("abc", "good")
         last = simple(clusters=content, endpoints=content, listeners={"l": "good"}, routes={"l": "c"})
         self.publish(last)
         self.exchange()
@@ -163,7 +163,10 @@ LIMITS = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
-TestSotwModel = pytest.mark.fault(16)(SotwModel.TestCase)
+# Longer than usual, so that a failure can be shrunk.
+pytestmark = [pytest.mark.fault(16), pytest.mark.timeout(600)]
+
+TestSotwModel = SotwModel.TestCase
 TestSotwModel.settings = LIMITS
-TestDeltaModel = pytest.mark.fault(16)(DeltaModel.TestCase)
+TestDeltaModel = DeltaModel.TestCase
 TestDeltaModel.settings = LIMITS
