@@ -133,6 +133,9 @@ class XdsSettings:
     """Routes wait this long for the ACKs of the clusters and endpoints before them."""
     keepalive_seconds: Seconds = 30.0
     keepalive_timeout_seconds: Seconds = 10.0
+    min_ping_interval_seconds: Seconds = 15.0
+    """A client that pings a quiet stream more often loses its connection. Envoy usually pings every 30 s,
+    gRPC's own default allows one ping in 300 s."""
     max_connection_age_seconds: Annotated[float, Interval(ge=0, le=604_800)] = 0.0
     """0: connections are never aged."""
 

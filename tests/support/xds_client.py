@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -122,8 +122,9 @@ class RawStream:
 
     async def status(self) -> grpc.StatusCode:
         async with asyncio.timeout(DEADLINE):
-            while isinstance(await self.call.read(), bytes):
-                pass
+            with suppress(grpc.aio.AioRpcError):
+                while isinstance(await self.call.read(), bytes):
+                    pass
             code: grpc.StatusCode = await self.call.code()
             return code
 
@@ -155,13 +156,25 @@ def _empty_assignment_name(body: bytes) -> str:
     return pb.ClusterLoadAssignment.FromString(message.value).cluster_name
 
 
+async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """Wait for a condition that no event announces."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.005)
+
+
 @asynccontextmanager
 async def raw_stream(
-    port: int, variant: Variant, type_url: str = "", *, node_id: str = "raw-1"
+    port: int,
+    variant: Variant,
+    type_url: str = "",
+    *,
+    node_id: str = "raw-1",
+    options: Sequence[tuple[str, int]] = (),
 ) -> AsyncIterator[RawStream]:
     """Open one stream on a connection of its own."""
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+    own = [("grpc.use_local_subchannel_pool", 1), *options]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=own) as channel:
         stream = RawStream(channel, variant, type_url, node_id)
         try:
             yield stream

@@ -233,8 +233,11 @@ class Watch:
         )
 
     def _is_news(self, resource: Resource) -> bool:
+        """Tell whether sending a resource may change the client; what it refused, it may not have."""
         held = self._known.get(resource.name)
-        return held is None or held.version != resource.version or resource.name in self._asked
+        if held is None or held.version != resource.version:
+            return True
+        return resource.name in self._asked or resource.name in self._refused
 
     def _forget(self, name: str) -> None:
         self._known.pop(name, None)

@@ -44,15 +44,14 @@ class Roster:
         """Add a stream whose node is not known yet."""
         self._streams[stream] = None
 
-    def admit(self, stream: Stream, node: Node) -> Refusal | str:
+    def admit(self, node: Node) -> Refusal | str:
         """Give the group of a stream's node, or refuse one stream too many of the same node."""
         limit = self._settings.max_streams_per_node
         if node.id and self._per_node[node.id] >= limit:
             return Refusal(
                 RefusalCode.RESOURCE_EXHAUSTED, "streams_per_node", f"the node has {limit} streams"
             )
-        if stream in self._streams:
-            self._per_node[node.id] += 1
+        self._per_node[node.id] += 1
         return self._group_of(node)
 
     def leave(self, stream: Stream) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 from collections.abc import Callable
@@ -141,8 +142,9 @@ class XdsServer:
         if refusal is not None:
             self._metrics.stream_rejected(refusal)
             log.warning("stream_rejected", peer=context.peer(), reason=refusal.reason)
-            async with asyncio.timeout(ABORT_SECONDS):
-                await context.abort(STATUS_CODES[refusal.code], refusal.detail)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ABORT_SECONDS):
+                    await context.abort(STATUS_CODES[refusal.code], refusal.detail)
 
     async def _run(self, method: Method, context: Context) -> Refusal | None:
         stream = self._stream(method, context.peer())

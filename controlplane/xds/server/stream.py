@@ -50,7 +50,7 @@ class Surroundings:
     metrics: ServerMetrics
     snapshot_of: Callable[[str], Snapshot | None]
     """Group → its newest snapshot."""
-    admit: Callable[[Stream, Node], Refusal | str]
+    admit: Callable[[Node], Refusal | str]
     """Give a node its group, or refuse the stream."""
     on_change: Callable[[], None]
 
@@ -142,7 +142,7 @@ class Stream:
     def _meet(self, node: Node) -> Refusal | None:
         if max(len(node.id), len(node.cluster), len(node.user_agent)) > MAX_NODE_CHARACTERS:
             return Refusal(RefusalCode.INVALID_ARGUMENT, "node", "a field of the node is too long")
-        admitted = self._shared.admit(self, node)
+        admitted = self._shared.admit(node)
         if isinstance(admitted, Refusal):
             return admitted
         self.node, self.group = node, admitted

@@ -7,10 +7,6 @@ import ipaddress
 from controlplane.config import XdsSettings
 from controlplane.errors import SettingsError
 
-MIN_PING_INTERVAL_SECONDS = 15
-"""gRPC's default allows a quiet stream one ping in 300 s and then closes the connection; Envoy's own
-default of 30 s must be welcome."""
-
 AGE_GRACE_SECONDS = 10
 """After the maximum age the client has this long to move to a new connection."""
 
@@ -28,7 +24,7 @@ def channel_options(settings: XdsSettings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", _milliseconds(settings.keepalive_timeout_seconds)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(MIN_PING_INTERVAL_SECONDS)),
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(settings.min_ping_interval_seconds)),
     ]
     if settings.max_connection_age_seconds > 0:
         options += [

@@ -113,7 +113,8 @@ class Encoder:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._bodies: OrderedDict[Key, bytes] = OrderedDict()
-        self._bytes = 0
+        self.held_bytes = 0
+        """Size of the responses held."""
 
     def encode(self, push: Push, variant: Variant) -> bytes:
         """Give the complete bytes of a response."""
@@ -135,9 +136,9 @@ class Encoder:
 
     def _remember(self, key: Key, body: bytes) -> None:
         self._bodies[key] = body
-        self._bytes += len(body)
+        self.held_bytes += len(body)
         while len(self._bodies) > self._max_entries or (
-            self._bytes > self._max_bytes and len(self._bodies) > 1
+            self.held_bytes > self._max_bytes and len(self._bodies) > 1
         ):
             _, dropped = self._bodies.popitem(last=False)
-            self._bytes -= len(dropped)
+            self.held_bytes -= len(dropped)
