@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TypeVar
@@ -154,6 +155,7 @@ async def test_no_token_gets_into_an_error(tmp_path: Path) -> None:
         with pytest.raises(SourceUnreachable) as raised:
             await client.get_entry("t/a")
         assert "token *** is unknown" in str(raised.value)
+        assert "very-secret" not in "".join(traceback.format_exception(raised.value))
         assert "very-secret" not in repr(client)
         assert agent.asked[0].token == "very-secret"
         token_file.write_text("")
@@ -214,5 +216,10 @@ async def test_many_services_failing_once_are_one_failure() -> None:
                 offer = await waiting
             assert len(offer.topology.services) == 120
             assert source.health().consecutive_failures == 0
+
+            async def are_all_waiting() -> bool:
+                return sum(asked.index is not None for asked in agent.asked) >= 120
+
+            await eventually(are_all_waiting)  # each on a connection of its own
     gc.collect()  # an exception nobody fetched would be reported here
     assert len(asyncio.all_tasks()) == 1

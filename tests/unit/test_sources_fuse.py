@@ -53,6 +53,12 @@ def test_half_a_minute_of_failure_degrades_without_another_failure() -> None:
     assert fuse.check(90.0).state is FuseState.DEGRADED
 
 
+def test_the_time_counts_from_the_first_failure_of_a_run() -> None:
+    fuse = machine().on_failure(60.0, "timed out", draw=0.5).on_failure(85.0, "timed out", draw=0.5)
+    assert fuse.check(89.9).state is FuseState.NORMAL
+    assert fuse.check(90.0).state is FuseState.DEGRADED
+
+
 def test_silence_after_a_success_is_not_failure() -> None:
     assert machine().check(1e6).state is FuseState.NORMAL
 
