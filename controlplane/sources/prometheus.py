@@ -71,7 +71,7 @@ class PrometheusSignals:
         for query, answer in zip(queries, answers, strict=True):
             assembly.explain(Provenance(query.signal, _SOURCE, query.text))
             if isinstance(answer, Failed):
-                self._log.warning(
+                self._log.debug(
                     "query_failed", service=request.service, signal=query.signal, reason=answer.reason
                 )
                 assembly.fail(f"{query.signal}: {answer.reason}")

@@ -55,7 +55,8 @@ class ScrapeSignals:
         self._metrics = metrics
         self._services: dict[str, ServiceTargets] = {}
         self._envoy_pages: dict[str, tuple[float, tuple[Point, ...] | Failed]] = {}
-        self._envoy_locks = {url: asyncio.Lock() for url in settings.envoy_urls}
+        self._envoy_urls = tuple(dict.fromkeys(settings.envoy_urls))
+        self._envoy_locks = {url: asyncio.Lock() for url in self._envoy_urls}
         self._log = structlog.get_logger().bind(source=_SOURCE)
 
     async def read(self, request: SignalRequest) -> Readings:
@@ -69,18 +70,20 @@ class ScrapeSignals:
             SourceMalformed: if pages were fetched and none was usable.
         """
         service = self._service(request)
-        targets = service.follow(request, self._settings.envoy_urls)
+        targets = service.follow(request, self._envoy_urls)
         with self._metrics.seconds.labels(source=_SOURCE).time():
             failures, envoy_failures = await self._scrape(service, targets)
-        envoys = len(self._settings.envoy_urls)
-        if targets and len(failures) == len(targets) and len(envoy_failures) == envoys:
+        has_envoys = len(envoy_failures) < len(self._envoy_urls)
+        if targets and len(failures) == len(targets) and not has_envoys:
             raise _nothing(failures)
         for endpoint in failures:
             service.fail(endpoint)
         service.read_at_seconds = self._clock()
         assembly = _assemble(request, service)
-        for name, failure in sorted((failures | envoy_failures).items()):
+        for name, failure in sorted(failures.items()):
             assembly.fail(f"{name}: {failure.reason}")
+        for url, failure in sorted(envoy_failures.items()):
+            assembly.fail(f"{_shown(url)}: {failure.reason}")
         return assembly.readings(service.read_at_seconds)
 
     def _service(self, request: SignalRequest) -> ServiceTargets:
@@ -101,11 +104,11 @@ class ScrapeSignals:
         self, service: ServiceTargets, targets: list[tuple[EndpointId, str]]
     ) -> tuple[dict[str, Failed], dict[str, Failed]]:
         late = Failed(Outcome.TIMEOUT, "not reached before the deadline")
-        failures: dict[str, Failed] = {endpoint: late for endpoint, _ in targets}
-        envoy_failures = {_shown(url): late for url in self._settings.envoy_urls}
+        failures: dict[str, Failed] = dict.fromkeys((endpoint for endpoint, _ in targets), late)
+        envoy_failures: dict[str, Failed] = dict.fromkeys(self._envoy_urls, late)
         try:
             async with asyncio.timeout(2 * self._settings.timeout_seconds), asyncio.TaskGroup() as group:
-                for url in self._settings.envoy_urls:
+                for url in self._envoy_urls:
                     group.create_task(self._scrape_envoy(service, url, envoy_failures))
                 for endpoint, url in targets:
                     group.create_task(self._scrape_endpoint(service, endpoint, url, failures))
@@ -131,10 +134,10 @@ class ScrapeSignals:
                 at_seconds = self._clock()
                 self._envoy_pages[url] = (at_seconds, points)
         if isinstance(points, Failed):
-            failures[_shown(url)] = points
+            failures[url] = points
             return
         service.observe_envoy(url, at_seconds, points)
-        del failures[_shown(url)]
+        del failures[url]
 
     async def _page(
         self, url: str, wanted: frozenset[str], *, may_be_empty: bool = False

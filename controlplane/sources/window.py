@@ -108,15 +108,14 @@ class Window:
         for channel in range(len(totals)):
             if channel not in seen:
                 totals[channel] = math.nan
-        if len(self.scrapes) > 1 and at_seconds - self.scrapes[-2].at_seconds < self._spacing_seconds:
+        if len(self.scrapes) > 1 and self._is_too_close(self.scrapes[-2], self.scrapes[-1]):
             self.scrapes.pop()
         self.scrapes.append(Scrape(at_seconds, totals))
         while len(self.scrapes) > 2 and self.scrapes[0].at_seconds < at_seconds - self.span_seconds:  # noqa: PLR2004 - a rate needs two
             self.scrapes.popleft()
 
-    @property
-    def _spacing_seconds(self) -> float:
-        return self.span_seconds / MAX_SCRAPES
+    def _is_too_close(self, first: Scrape, second: Scrape) -> bool:
+        return second.at_seconds - first.at_seconds < self.span_seconds / MAX_SCRAPES
 
     def _start_over(self) -> None:
         self.scrapes.clear()
