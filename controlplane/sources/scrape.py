@@ -73,11 +73,11 @@ class ScrapeSignals:
         targets = service.follow(request, self._envoy_urls)
         with self._metrics.seconds.labels(source=_SOURCE).time():
             failures, envoy_failures = await self._scrape(service, targets)
+        for endpoint in failures:
+            service.fail(endpoint)
         has_envoys = len(envoy_failures) < len(self._envoy_urls)
         if targets and len(failures) == len(targets) and not has_envoys:
             raise _nothing(failures)
-        for endpoint in failures:
-            service.fail(endpoint)
         service.read_at_seconds = self._clock()
         assembly = _assemble(request, service)
         for name, failure in sorted(failures.items()):
