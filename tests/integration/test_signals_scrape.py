@@ -214,6 +214,9 @@ async def test_envoys_counts_are_summed_and_one_that_is_silent_leaves_the_others
         assert found["errors_per_second", HOSTS[0]] == pytest.approx(20)
         assert ("requests_per_second", HOSTS[1]) not in found
         assert readings.unmatched_series == 0
+        # Other services' endpoints on the same Envoy take no memory.
+        windows = it.source._services["chat"]._envoys
+        assert {endpoint for _, endpoint in windows} == {HOSTS[0]}
         del it.pages.pages["envoy/1"]
         silent = await it.source.read(it.request())
         assert values(silent)["requests_per_second", HOSTS[0]] == pytest.approx(100)

@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controlplane.model.problems import Rejected
@@ -88,7 +88,13 @@ def test_the_selector_reaches_the_engine_and_not_its_neighbours() -> None:
         assert ('job="llm"' in query.text) is (query.group == "engine")
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])))
+NASTY = st.text(st.sampled_from("\\\"'`\n\r\t\x00{}()#,=~ax☃")) | st.text(
+    st.characters(exclude_categories=["Cs"])
+)
+
+
+@given(NASTY)
+@example("\\")
 def test_a_quoted_value_reads_back_as_itself(value: str) -> None:
     quoted = quote(value)
     assert "\n" not in quoted
@@ -97,7 +103,7 @@ def test_a_quoted_value_reads_back_as_itself(value: str) -> None:
     assert ast.literal_eval(quoted) == value
 
 
-@given(st.text(max_size=40))
+@given(NASTY | st.text(max_size=40))
 def test_no_label_value_ends_its_string_early(value: str) -> None:
     planned = plan(SignalsSpec(selector={"job": value}))
     if isinstance(planned, Rejected):
