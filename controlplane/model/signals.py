@@ -59,6 +59,9 @@ class SignalRequest:
     metrics_urls: tuple[str, ...]
     """Where direct scraping reads, one per endpoint, in order."""
     spec: SignalsSpec
+    join_values: tuple[str, ...] = ()
+    """For `spec.join = "label"`: the endpoint label named by `spec.join_endpoint_label`, one per
+    endpoint, in order (empty where discovery does not say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Readings:
     `read_at_seconds` is the reader's monotonic time; cached readings age from there.
     `unresolved` names signals for which no endpoint had a value. `unmatched_series` counts series
     whose join label names no known endpoint, `failures` are endpoints (or queries) that gave no
-    answer, with why.
+    answer, with why. `unmatched` shows some of those join labels' values (at most 20, sorted).
     """
 
     service: ServiceName
@@ -101,6 +104,7 @@ class Readings:
     unresolved: tuple[str, ...] = ()
     unmatched_series: int = 0
     failures: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
