@@ -46,3 +46,14 @@ class TopologyOffer:
 
     topology: Topology
     is_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedDocument:
+    """One line of a service's history, oldest first."""
+
+    service: str
+    version: str
+    hash: str
+    accepted_at_unix_seconds: float
+    body: str

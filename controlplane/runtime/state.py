@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from controlplane.model.decision import Decision
+from controlplane.model.documents import AcceptedDocument
 from controlplane.model.fleet import FleetStatus
 from controlplane.model.health import SourceHealth
 from controlplane.model.problems import Rejected
@@ -54,17 +55,6 @@ class ServiceView:
     freeze: str = ""
     flags: tuple[str, ...] = ()
     """Standing conditions, such as ``strategy_deleted`` or ``topology_held``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedDocument:
-    """One line of a service's history, oldest first."""
-
-    service: str
-    version: str
-    hash: str
-    accepted_at_unix_seconds: float
-    body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
