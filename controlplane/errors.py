@@ -9,6 +9,7 @@
     │   └── SourceMalformed      an answer that is not in the peer's own format
     ├── DocumentConflict         compare-and-set lost: somebody else wrote the key first
     ├── BuildError               a plan cannot become xDS resources
+    │   ├── InvalidPlan          one service asks for what Envoy would refuse or misread
     │   └── OversizedResource    one resource is above the size limit
     ├── StoreError               the state directory cannot be read or written
     └── AdminError               the admin API of a running Trimtab gave no usable answer
@@ -64,6 +65,19 @@ class DocumentConflict(TrimtabError):
 
 class BuildError(TrimtabError):
     """A plan cannot become xDS resources."""
+
+
+class InvalidPlan(BuildError):
+    """One service asks for something that Envoy would refuse, or take to mean something else.
+
+    Without that service the rest of the plan may well be buildable.
+    """
+
+    def __init__(self, service: str, reason: str) -> None:
+        """Name the `service` at fault (empty: the plan as a whole) and say what is wrong."""
+        super().__init__(f"`{service}`: {reason}" if service else reason)
+        self.service = service
+        self.reason = reason
 
 
 class OversizedResource(BuildError):
