@@ -77,3 +77,25 @@ def test_the_limit_holds_and_the_count_is_right(moves: list[tuple[list[str], int
         cache.limit(limit)
         assert cache.tokens <= limit
         assert cache.match(chain(parts)) <= cache.tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.sampled_from("ab"), min_size=1, max_size=5)),
+        max_size=25,
+    )
+)
+def test_no_block_outlives_what_comes_before_it(moves: list[tuple[bool, list[str]]]) -> None:
+    cache = PrefixCache(capacity_tokens=6)
+    seen = set()
+    for is_insert, parts in moves:
+        prompt = chain(parts)
+        seen.add(prompt)
+        if is_insert:
+            cache.insert(prompt)
+        else:
+            cache.match(prompt)
+        for known in seen:
+            here = [block.hash in cache._blocks for block in known]
+            assert here == sorted(here, reverse=True)
