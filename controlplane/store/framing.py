@@ -43,8 +43,8 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 def decode(line: bytes) -> dict[str, Any] | None:
     """Read one framed line, line feed included; `None` if any byte of it is not as it was written."""
-    body = line[_HEAD_BYTES:-1]
-    if line[-1:] != b"\n" or line[:_HEAD_BYTES] != b"%08x %08x " % (len(body), zlib.crc32(body)):
+    body = _proven(line)
+    if body is None:
         return None
     try:
         record = json.loads(body)
@@ -84,7 +84,15 @@ def valid_prefix_bytes(path: Path) -> int:
     end = 0
     with path.open("rb") as file:
         for line in file:
-            if decode(line) is None:
+            if _proven(line) is None:
                 break
             end += len(line)
     return end
+
+
+def _proven(line: bytes) -> bytes | None:
+    """Give a line's JSON if length and checksum hold."""
+    body = line[_HEAD_BYTES:-1]
+    if line[-1:] != b"\n" or line[:_HEAD_BYTES] != b"%08x %08x " % (len(body), zlib.crc32(body)):
+        return None
+    return body

@@ -18,7 +18,7 @@ from controlplane.store.framing import Damage, encode, read, valid_prefix_bytes
 from controlplane.store.instruments import Instruments, StoreMetrics
 from controlplane.store.ring import MAX_RING_BYTES, Ring
 
-__all__ = ["DecisionLog", "read"]
+__all__ = ["DecisionLog", "LogLimits", "read"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
