@@ -16,8 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controlplane import __version__
-from controlplane.model.fleet import SyncState
-from controlplane.model.health import FuseState
+from controlplane.model.fleet import FleetStatus, SyncState
 from controlplane.model.rollout import TOTAL_PARTS, Phase
 from controlplane.ops.views.common import age, short_type
 from controlplane.runtime.state import ServiceView, StateReader, StateView
@@ -31,19 +30,36 @@ class StateCollector(Collector):
         self._state = state
         registry.register(self)
 
-    def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: the registry then does not read the state while it is being made."""
-        return ()
+    def describe(self) -> Iterator[Metric]:
+        """Name all families, so that the registry refuses a name that another room already has."""
+        return _families(_NOTHING)
 
     def collect(self) -> Iterator[Metric]:
         """Read the state once and give all families."""
-        view = self._state.view()
-        yield from _process_families(view)
-        yield from _source_families(view)
-        yield from _fleet_families(view)
-        yield from _service_families(view)
-        yield from _weight_families(view.services)
-        yield from _canary_families(view.services)
+        return _families(self._state.view())
+
+
+_NOTHING = StateView(
+    at_seconds=0.0,
+    is_ready=False,
+    not_ready_reason="",
+    started_from_checkpoint=False,
+    services=(),
+    sources=(),
+    fleet=FleetStatus(0.0, ()),
+    versions={},
+    last_tick_seconds=None,
+)
+"""Every family is there without a single series."""
+
+
+def _families(view: StateView) -> Iterator[Metric]:
+    yield from _process_families(view)
+    yield from _fleet_families(view)
+    yield from _service_families(view)
+    yield from _decision_families(view)
+    yield from _weight_families(view.services)
+    yield from _canary_families(view.services)
 
 
 def _process_families(view: StateView) -> Iterator[Metric]:
@@ -65,30 +81,6 @@ def _process_families(view: StateView) -> Iterator[Metric]:
     if (seconds := age(view.at_seconds, view.last_tick_seconds)) is not None:
         tick_age.add_metric([], seconds)
     yield tick_age
-
-
-def _source_families(view: StateView) -> Iterator[Metric]:
-    degraded = GaugeMetricFamily(
-        "trimtab_source_degraded",
-        "1 while only a source's cached values are used.",
-        labels=["source"],
-    )
-    last = GaugeMetricFamily(
-        "trimtab_source_age_seconds",
-        "Time since a source last gave a usable answer; absent if it never did.",
-        labels=["source"],
-    )
-    failures = GaugeMetricFamily(
-        "trimtab_source_consecutive_failures",
-        "Failures of a source since its last usable answer.",
-        labels=["source"],
-    )
-    for source in view.sources:
-        degraded.add_metric([source.name], float(source.state is FuseState.DEGRADED))
-        failures.add_metric([source.name], source.consecutive_failures)
-        if (seconds := age(view.at_seconds, source.last_success_seconds)) is not None:
-            last.add_metric([source.name], seconds)
-    yield from (degraded, last, failures)
 
 
 def _fleet_families(view: StateView) -> Iterator[Metric]:
@@ -135,17 +127,11 @@ def _service_families(view: StateView) -> Iterator[Metric]:
     for name in sorted(view.orphans):
         rejected.add_metric([name, "strategy"], 1.0)
     yield from (info, rejected, frozen, flags)
-    yield from _decision_families(view)
 
 
 def _decision_families(view: StateView) -> Iterator[Metric]:
     ages = GaugeMetricFamily(
         "trimtab_decision_age_seconds", "Time since a service was last decided.", labels=["service"]
-    )
-    signals = GaugeMetricFamily(
-        "trimtab_signal_unresolved",
-        "1 for a signal that no endpoint of the service has a value for, else 0.",
-        labels=["service", "signal"],
     )
     resolved = GaugeMetricFamily(
         "trimtab_signal_resolved_ratio",
@@ -162,9 +148,8 @@ def _decision_families(view: StateView) -> Iterator[Metric]:
             known = zip(table.signals, counts, strict=True)
             shares |= {signal: float(count) / max(1, len(table.endpoints)) for signal, count in known}
         for signal, share in sorted(shares.items()):
-            signals.add_metric([service.service, signal], float(signal in unresolved))
             resolved.add_metric([service.service, signal], share)
-    yield from (ages, signals, resolved)
+    yield from (ages, resolved)
 
 
 def _weight_families(services: Iterable[ServiceView]) -> Iterator[Metric]:

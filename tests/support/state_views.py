@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from controlplane.model.decision import Decision, ServiceInputs, ServiceMemory, Stage
+from controlplane.model.documents import AcceptedDocument
 from controlplane.model.fleet import FleetStatus, NodeStatus, SyncState, TypeStatus
 from controlplane.model.health import FuseState, SourceHealth
 from controlplane.model.problems import Problem, Rejected
@@ -26,7 +27,6 @@ from controlplane.model.strategy import Strategy
 from controlplane.model.topology import Endpoint, ServiceTopology
 from controlplane.model.weights import WeightVector
 from controlplane.runtime.state import (
-    AcceptedDocument,
     CanaryView,
     RejectedDocument,
     ServiceView,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, generate_latest
+import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.model.fleet import FleetStatus
 from controlplane.ops.metrics import StateCollector
+from controlplane.sources.fuse import FuseMetrics
+from controlplane.sources.signal_metrics import SignalMetrics
 from tests.support import state_views as states
 
 
@@ -31,10 +34,8 @@ def test_metrics_follow_the_state() -> None:
     assert found["trimtab_canary_phase", ("progressing", "chat")] == 1.0
     assert found["trimtab_canary_phase", ("idle", "chat")] == 0.0
     assert found["trimtab_store_degraded", ()] == 1.0
-    assert found["trimtab_signal_unresolved", ("chat", "ttft_p90_seconds")] == 1.0
-    assert found["trimtab_signal_unresolved", ("chat", "running")] == 0.0
+    assert found["trimtab_signal_resolved_ratio", ("chat", "ttft_p90_seconds")] == 0.0
     assert found["trimtab_signal_resolved_ratio", ("chat", "running")] == 0.5
-    assert found["trimtab_source_degraded", ("consul",)] == 1.0
     assert found["trimtab_nodes", ("nacked", "ClusterLoadAssignment")] == 1.0
     assert found["trimtab_build_info", ("0.1.0",)] == 1.0
 
@@ -61,3 +62,24 @@ def test_registering_does_not_read_the_state() -> None:
     state = states.FixedState(states.view())
     StateCollector(state=state, registry=CollectorRegistry(auto_describe=True))
     assert state.reads == 0
+
+
+def test_a_name_that_another_room_has_is_refused_at_the_start() -> None:
+    registry = CollectorRegistry()
+    Gauge("trimtab_ready", "Somebody else's.", registry=registry)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        StateCollector(state=states.FixedState(states.view()), registry=registry)
+
+
+def test_all_families_are_named_in_advance() -> None:
+    collector = StateCollector(state=states.FixedState(states.view()), registry=CollectorRegistry())
+    assert [family.name for family in collector.describe()] == [
+        family.name for family in collector.collect()
+    ]
+
+
+def test_no_name_is_taken_by_the_sources_that_share_the_registry() -> None:
+    registry = CollectorRegistry()
+    FuseMetrics(registry)
+    SignalMetrics(registry)
+    StateCollector(state=states.FixedState(states.view()), registry=registry)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from controlplane.model.decision import Decision
+from controlplane.model.documents import AcceptedDocument
 from controlplane.model.signals import SignalTable
 from controlplane.model.topology import Endpoint, EndpointId
 from controlplane.model.weights import WeightVector
@@ -19,7 +20,7 @@ from controlplane.ops.views.common import (
     iso,
     rejection,
 )
-from controlplane.runtime.state import AcceptedDocument, ServiceView, StateView
+from controlplane.runtime.state import ServiceView, StateView
 
 TREND_RATIO = 0.01
 """A share counts as rising or falling when what the pipeline arrived at differs by more than this part."""
