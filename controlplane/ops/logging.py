@@ -65,6 +65,8 @@ def configure_logging(settings: LogSettings, *, stream: TextIO | None = None) ->
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
+    # It tells of every change of every file in a watched folder; our own sources tell what mattered.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
 def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
