@@ -16,6 +16,9 @@ from controlplane.model.signals import Floats, SignalTable
 from controlplane.model.topology import EndpointId, Health
 from controlplane.model.weights import WeightVector
 
+_STILL = 1e-9
+"""Shares that differ by less did not move: it is the rounding of scaling them to 1."""
+
 
 def align(table: SignalTable, endpoints: tuple[EndpointId, ...]) -> SignalTable:
     """Give the table's rows for exactly these endpoints; those it does not have are unknown.
@@ -63,7 +66,8 @@ def recall(
         guards=strategy.guards,
         endpoints=ids,
         now=now,
-        elapsed_seconds=np.inf if memory.decided_at is None else max(0.0, now - memory.decided_at),
+        elapsed_seconds=_since(memory.decided_at, now),
+        step_seconds=_since(memory.decided_at if memory.moved_at is None else memory.moved_at, now),
         previous=previous,
         published=None if memory.published is None else carry(memory.published, ids),
         age_seconds=np.where(np.isnan(first_seen), 0.0, np.maximum(now - first_seen, 0.0)),
@@ -127,6 +131,7 @@ def remember(
         smoothed=_mapping(ids, equal(context.count) if context.is_panicking else merit),
         first_seen=_mapping(ids, np.asarray(context.now - context.age_seconds), memory.first_seen),
         decided_at=context.now,
+        moved_at=context.now if _has_moved(context, merit) else memory.moved_at,
         fresh_at=memory.fresh_at if outage is not None else context.now,
         penalty_until=dict(context.penalty_until),
         sample_times=_mapping(ids, used),
@@ -149,6 +154,7 @@ def remember_frozen(
         smoothed=dict(zip(frozen.endpoints, frozen.shares, strict=True)),
         first_seen={endpoint: memory.first_seen.get(endpoint, now) for endpoint in frozen.endpoints},
         decided_at=now,
+        moved_at=now,
         fresh_at=memory.fresh_at,
         penalty_until={key: value for key, value in memory.penalty_until.items() if key in known},
         sample_times={key: value for key, value in memory.sample_times.items() if key in known},
@@ -159,6 +165,16 @@ def remember_frozen(
 def carry(vector: WeightVector, endpoints: tuple[EndpointId, ...]) -> Floats:
     """Shares of a published vector on today's endpoints."""
     return rebase(dict(zip(vector.endpoints, vector.shares, strict=True)), endpoints)
+
+
+def _since(then: float | None, now: float) -> float:
+    return float("inf") if then is None else max(0.0, now - then)
+
+
+def _has_moved(context: GuardContext, merit: Floats) -> bool:
+    """Tell if the shares the next decision starts from differ from those this one started from."""
+    is_first = not np.isfinite(context.elapsed_seconds)
+    return is_first or bool(np.abs(merit - context.previous).max(initial=0.0) > _STILL)
 
 
 def _last_shares(memory: ServiceMemory) -> Mapping[EndpointId, float]:

@@ -42,6 +42,10 @@ class ServiceMemory:
     """Shares after smoothing and limits, before the publishing decision."""
     first_seen: Mapping[EndpointId, float] = field(default_factory=dict)
     decided_at: float | None = None
+    moved_at: float | None = None
+    """Last time a decision changed the shares that the next one starts from. The step limit's allowance
+    grows from here, so that decisions which move nothing (no new sample yet) use none of it up.
+    """
     fresh_at: float | None = None
     """Last time at least half of the endpoints had fresh signals."""
     penalty_until: Mapping[EndpointId, float] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,22 @@ def test_an_early_decision_uses_only_its_part_of_the_step() -> None:
     loop = Loop(strategy(guards={**FAST, "step_down_ratio": 0.2, "step_up_ratio": 0.1}), topology(10))
     start = loop.ticks(3, hosts(loop.topology.ids))
     falling = hosts(loop.topology.ids, output_tokens_per_second=[5, *[500] * 9])
+    first = loop.tick(falling, after=5.0)
+    assert shares(first)[0] == pytest.approx(shares(start)[0] * 0.8, rel=1e-3)
     for _ in range(5):
         decision = loop.tick(falling, after=1.0)
-    assert shares(decision)[0] == pytest.approx(shares(start)[0] * 0.96**5, rel=1e-3)
+    assert shares(decision)[0] == pytest.approx(shares(first)[0] * 0.96**5, rel=1e-3)
+
+
+def test_a_decision_without_a_new_sample_leaves_the_step_to_the_next_one() -> None:
+    """Ticks also come between samples; one just before a sample must not use its step up."""
+    loop = Loop(strategy(guards={**FAST, "step_down_ratio": 0.2, "step_up_ratio": 0.1}), topology(10))
+    steady = hosts(loop.topology.ids)
+    start = loop.ticks(3, steady)
+    loop.tick(replace(steady, age_seconds=steady.age_seconds + 4.9), after=4.9)
+    falling = hosts(loop.topology.ids, output_tokens_per_second=[5, *[500] * 9])
+    decision = loop.tick(falling, after=0.1)
+    assert shares(decision)[0] == pytest.approx(shares(start)[0] * 0.8, rel=1e-3)
 
 
 def test_a_sample_never_counts_twice() -> None:

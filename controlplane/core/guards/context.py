@@ -43,6 +43,8 @@ class GuardContext:
     now: float
     elapsed_seconds: float
     """Since the last decision; infinite at the first."""
+    step_seconds: float
+    """Since the last decision that moved anything; infinite at the first."""
     previous: Floats
     """Shares of the last decision on today's endpoints: newcomers have the median, the rest was
     scaled to make room. Equal at the first decision."""

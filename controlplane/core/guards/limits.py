@@ -40,10 +40,12 @@ def step(context: GuardContext, shares: Floats) -> Stage:
     """Keep every share near that of the last decision.
 
     A decision that comes early (a document changed, say) may use only its part of the step, so that
-    many decisions in one interval are not many steps.
+    many decisions in one interval are not many steps. Decisions that move nothing (they met no new
+    sample) use up nothing: otherwise one that happens to come just before a sample would leave the
+    sample no step to act with.
     """
     guards = context.guards
-    part = min(1.0, context.elapsed_seconds / guards.interval_seconds)
+    part = min(1.0, context.step_seconds / guards.interval_seconds)
     base = context.base
     clip_low, clip_high = _clip_bounds(context)
     low = np.clip(base * (1.0 - part * guards.step_down_ratio), clip_low, clip_high)
