@@ -89,12 +89,12 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
     checkpoint = stores.checkpoint.load()
     clock = SystemClock(continue_from=checkpoint["now"] if checkpoint else 0.0)
     ground = _Ground(settings=settings, clock=clock, registry=registry, stack=stack)
-    wake = asyncio.Event()
+    wake, fleet_changed = asyncio.Event(), asyncio.Event()
     server = XdsServer(
         settings=settings.xds,
         registry=registry,
         clock=clock.monotonic,
-        on_change=wake.set,
+        on_change=fleet_changed.set,
     )
     inputs = await _inputs(ground)
     supervisor = Supervisor(registry=registry)
@@ -124,6 +124,7 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
         ),
         state=restore(checkpoint),
         wake=wake,
+        fleet_changed=fleet_changed,
     )
     StateCollector(state=loop, registry=registry)
     await _listen(ground, server, loop)

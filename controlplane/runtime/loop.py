@@ -30,6 +30,9 @@ from controlplane.runtime.state import StateView
 from controlplane.runtime.supervisor import Supervisor
 from controlplane.sources.ports import StatusSink
 
+_REPORT_SECONDS = 0.25
+"""A thousand Envoys that acknowledge at once are one report."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -56,13 +59,19 @@ class ControlLoop:
         parts: Parts,
         state: EngineState,
         wake: asyncio.Event,
+        fleet_changed: asyncio.Event,
     ) -> None:
-        """Start from `state` (a checkpoint's, or empty). `wake` is set whenever a tick is due."""
+        """Start from `state` (a checkpoint's, or empty).
+
+        `wake` is set whenever a tick is due, `fleet_changed` when an Envoy came, left, or answered:
+        that is worth a report, and no decision.
+        """
         self._settings = settings
         self._clock = clock
         self._parts = parts
         self._state = state
         self._wake = wake
+        self._fleet_changed = fleet_changed
         self._log = structlog.get_logger("trimtab.loop")
         self._started_from_checkpoint = bool(state.plans)
         self._last_tick_seconds: float | None = None
@@ -76,7 +85,8 @@ class ControlLoop:
         self._ask(self._state)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._parts.ingest.run(), name="ingest")
-            group.create_task(self._parts.supervisor.keep_running("tick", self._tick_forever), name="tick")
+            for part, run in (("tick", self._tick_forever), ("report", self._report_forever)):
+                group.create_task(self._parts.supervisor.keep_running(part, run), name=part)
 
     def view(self) -> StateView:
         """Give the current state (`controlplane.runtime.state.StateReader`)."""
@@ -112,6 +122,14 @@ class ControlLoop:
             self._wake.clear()
             await self._tick()
             self._parts.instruments.tick_lag_seconds.set(max(0.0, self._clock.monotonic() - due_at))
+
+    async def _report_forever(self) -> None:
+        """Report what Envoys answered, a fleet's answers at a time."""
+        while True:
+            await self._fleet_changed.wait()
+            await asyncio.sleep(_REPORT_SECONDS)
+            self._fleet_changed.clear()
+            await self._report()
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()
