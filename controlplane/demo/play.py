@@ -73,6 +73,11 @@ class Play:
         """Give what the load measured in requests that ended since a time of the play."""
         return self._load.report(since=self._started_at + since)
 
+    def share_begun_since(self, since: float, hosts: list[str]) -> float:
+        """Give the share of `hosts` in the answers to requests that began since a time of the play."""
+        found = [a.server for a in self._load.answers if a.began_at >= self._started_at + since]
+        return sum(server in hosts for server in found) / len(found) if found else 0.0
+
     def host_with(self, *, speed: float) -> str:
         """Find the first stable host of a GPU class."""
         return next(host for host, found in self._speeds.items() if found == speed)

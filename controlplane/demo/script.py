@@ -25,8 +25,8 @@ class DemoOptions:
 
     keep: bool = False
     """Leave everything running at the end, until Ctrl-C."""
-    requests_per_second: float = 24.0
-    sessions: int = 120
+    requests_per_second: float = 42.0
+    sessions: int = 240
 
 
 def run(options: DemoOptions) -> int:
