@@ -123,10 +123,19 @@ class XdsSettings:
     """Largest encoded resource; above it the snapshot is refused."""
     write_timeout_seconds: Seconds = 30.0
     """A client that does not read for this long is cut off."""
+    first_request_timeout_seconds: Seconds = 30.0
+    """A stream on which no request comes for this long is ended."""
+    requests_per_second: Positive = 200
+    """Requests read from one stream, on average; a faster client is read more slowly."""
+    request_burst: Positive = 4_000
+    """Requests read from one stream at once, such as the subscriptions of a starting Envoy."""
     ack_timeout_seconds: Seconds = 10.0
     """Routes wait this long for the ACKs of the clusters and endpoints before them."""
     keepalive_seconds: Seconds = 30.0
     keepalive_timeout_seconds: Seconds = 10.0
+    min_ping_interval_seconds: Seconds = 15.0
+    """A client that pings a quiet stream more often loses its connection. Envoy usually pings every 30 s,
+    gRPC's own default allows one ping in 300 s."""
     max_connection_age_seconds: Annotated[float, Interval(ge=0, le=604_800)] = 0.0
     """0: connections are never aged."""
 
@@ -149,6 +158,8 @@ class AdminSettings:
     address: str = "127.0.0.1"
     port: Port = 18_001
     """0 picks a free port."""
+    allowed_hosts: tuple[Annotated[str, Len(1, 253)], ...] = ()
+    """Names besides the server's own addresses under which it may be asked (the `Host` header)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
