@@ -33,8 +33,9 @@ from controlplane.xds.build.encode import embed, pack
 _VIRTUAL_HOST_NUMBER = 2
 """Number of ``virtual_hosts`` in ``RouteConfiguration``."""
 
-_HOST_SELECTION_ATTEMPTS = 3
-"""How often a retry looks for a host that has not been tried yet."""
+_HOST_SELECTION_ATTEMPTS = 16
+"""How often a retry looks for a host that has not been tried yet. Each look is a slot of the same
+table, so with few hosts (or one heavy one) a handful of looks may all find the failed host again."""
 
 
 class RouteEncoder:
