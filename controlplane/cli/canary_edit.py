@@ -11,7 +11,6 @@ import typer
 
 from controlplane.cli.documents import parse_canary, pretty
 from controlplane.cli.exits import ExitCode, fail
-from controlplane.cli.stores import CANARIES, open_store
 from controlplane.model.problems import Rejected
 
 if TYPE_CHECKING:
@@ -70,6 +69,7 @@ async def start_canary(settings: Settings, service: str, body: bytes, *, is_repl
         DocumentConflict: if somebody else wrote it in between.
         SourceError: if the store gives no usable answer.
     """
+    from controlplane.cli.stores import CANARIES, open_store
     from controlplane.core import parse
 
     async with open_store(settings) as store:
@@ -96,6 +96,8 @@ async def change(
         DocumentConflict: if somebody else wrote it in between.
         SourceError: if the store gives no usable answer.
     """
+    from controlplane.cli.stores import CANARIES, open_store
+
     async with open_store(settings) as store:
         found = await store.read(CANARIES, service)
         if found is None:
