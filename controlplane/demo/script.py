@@ -25,8 +25,9 @@ class DemoOptions:
 
     keep: bool = False
     """Leave everything running at the end, until Ctrl-C."""
-    requests_per_second: float = 42.0
-    sessions: int = 240
+    requests_per_second: float
+    sessions: int
+    """Conversations that take turns."""
 
 
 def run(options: DemoOptions) -> int:
