@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -38,7 +40,7 @@ from controlplane.model.topology import Endpoint, Health
 from controlplane.xds.build import SnapshotBuilder
 from tests.support.build_ads import BuiltEnvoy, built_envoy
 from tests.support.build_plans import STRATEGY, canary_route, cluster_plan, weighted
-from tests.support.process import eventually, free_port
+from tests.support.process import eventually
 
 pytestmark = pytest.mark.envoy
 
@@ -163,7 +165,7 @@ async def settles(envoy: BuiltEnvoy, snapshot: Snapshot) -> None:
 
 async def test_every_variant_is_accepted_at_first_and_in_place_of_every_other(envoy: BuiltEnvoy) -> None:
     builder = SnapshotBuilder(max_resource_bytes=1 << 20)
-    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=free_port())
+    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=0)
     for rotated_by in (0, 1, 2):
         snapshot = builder.build(all_variants(listener, rotated_by=rotated_by))
         await envoy.ads.push(snapshot)
@@ -172,7 +174,7 @@ async def test_every_variant_is_accepted_at_first_and_in_place_of_every_other(en
 
 async def test_weights_health_and_localities_arrive_as_planned(envoy: BuiltEnvoy) -> None:
     plan = FleetPlan(
-        listener=ListenerPlan(name="any", address="::", port=free_port()),
+        listener=ListenerPlan(name="any", address="::", port=0),
         clusters=(cluster_plan("llama", members(), VARIANTS["tiers"]),),
         routes=(),
     )
@@ -224,12 +226,27 @@ class Gateway:
         async with self._http.get(self._url, headers=named) as answer:
             return answer.status, await answer.text()
 
-    async def asks_open(self) -> bool:
-        try:
-            await self.ask()
-        except aiohttp.ClientConnectorError:
-            return False
-        return True
+
+async def open_gateway(envoy: BuiltEnvoy) -> Gateway:
+    """Wait until the listener is open."""
+    found: list[Gateway] = []
+
+    async def is_open() -> bool:
+        with contextlib.suppress(LookupError, aiohttp.ClientConnectorError):
+            gateway = Gateway(envoy.http, await envoy.port("trimtab"))
+            await gateway.ask()
+            found.append(gateway)
+        return bool(found)
+
+    await eventually(is_open)
+    return found[0]
+
+
+def closed_port(stack: AsyncExitStack) -> int:
+    """Take a port on which nobody listens, and keep it: connections to it are refused."""
+    taken = stack.enter_context(socket.socket())
+    taken.bind(("127.0.0.1", 0))
+    return int(taken.getsockname()[1])
 
 
 def two_subsets(baseline: Endpoint, canary: Endpoint) -> tuple[ClusterPlan, ...]:
@@ -240,8 +257,7 @@ async def test_a_canary_gets_exactly_the_keys_below_its_parts_and_all_matched_re
     envoy: BuiltEnvoy,
 ) -> None:
     builder = SnapshotBuilder(max_resource_bytes=1 << 20)
-    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=free_port())
-    gateway = Gateway(envoy.http, listener.port)
+    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=0)
     async with AsyncExitStack() as stack:
         clusters = two_subsets(await named_server(stack, "baseline"), await named_server(stack, "canary"))
         for parts in (0, TOTAL_PARTS // 2, TOTAL_PARTS):
@@ -251,7 +267,7 @@ async def test_a_canary_gets_exactly_the_keys_below_its_parts_and_all_matched_re
             snapshot = builder.build(plan)
             await envoy.ads.push(snapshot)
             await settles(envoy, snapshot)
-            await eventually(gateway.asks_open)
+            gateway = await open_gateway(envoy)
             for key in map(str, range(40)):
                 is_canary = xxhash.xxh64_intdigest(key.encode()) % TOTAL_PARTS < parts
                 expected = (200, "canary" if is_canary else "baseline")
@@ -263,10 +279,9 @@ async def test_a_canary_gets_exactly_the_keys_below_its_parts_and_all_matched_re
 
 
 async def test_a_retry_goes_to_another_host_than_the_hash_s(envoy: BuiltEnvoy) -> None:
-    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=free_port())
-    gateway = Gateway(envoy.http, listener.port)
+    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=0)
     async with AsyncExitStack() as stack:
-        alive, refuses = await named_server(stack, "alive"), local(free_port())
+        alive, refuses = await named_server(stack, "alive"), local(closed_port(stack))
         cluster = cluster_plan("llama", weighted([alive, refuses]))
         route = RoutePlan("llama", STRATEGY, (), (ClusterShare("llama", 1),))
         snapshot = SnapshotBuilder(max_resource_bytes=1 << 20).build(
@@ -274,14 +289,14 @@ async def test_a_retry_goes_to_another_host_than_the_hash_s(envoy: BuiltEnvoy) -
         )
         await envoy.ads.push(snapshot)
         await settles(envoy, snapshot)
-        await eventually(gateway.asks_open)
+        gateway = await open_gateway(envoy)
         answers = await asyncio.gather(*(gateway.ask(x_session_id=str(key)) for key in range(40)))
         assert set(answers) == {(200, "alive")}
 
 
 async def test_a_weight_change_reaches_envoy_through_its_endpoints_alone(envoy: BuiltEnvoy) -> None:
     builder = SnapshotBuilder(max_resource_bytes=1 << 20)
-    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=free_port())
+    listener = ListenerPlan(name="trimtab", address="127.0.0.1", port=0)
     matches = (HeaderMatch(header="x", value="y"),)
     route = RoutePlan("llama", STRATEGY, (), (ClusterShare("llama", 1),), matches, "llama")
     for weights in ((1, 2), (70_000, 3)):

@@ -108,7 +108,10 @@ class DeltaAds(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         needed = set(named) if url in {ENDPOINT, ROUTE} else set()
         async with asyncio.timeout(SECONDS), self._changed:
             await self._changed.wait_for(
-                lambda: url in self._subscribed and self._subscribed[url] >= needed,
+                lambda: (
+                    any(self._verdicts.values())
+                    or (url in self._subscribed and self._subscribed[url] >= needed)
+                ),
             )
         self._outbox.put_nowait(bytes(response))
         return response.nonce
@@ -127,6 +130,13 @@ class BuiltEnvoy:
         self.ads = ads
         self.http = http
         self._admin_url = admin_url
+
+    async def port(self, listener: str) -> int:
+        """Tell which port Envoy opened for a listener that asked for any."""
+        for status in (await self.admin("/listeners?format=json"))["listener_statuses"]:
+            if status["name"] == listener:
+                return int(status["local_address"]["socket_address"]["port_value"])
+        raise LookupError(listener)
 
     async def admin(self, path: str) -> Any:
         async with self.http.get(f"{self._admin_url}{path}") as answer:
