@@ -21,7 +21,7 @@ from envoy_data_plane.envoy.service.discovery.v3 import Resource as DeltaResourc
 from envoy_data_plane.google.protobuf import Any as Packed
 
 from controlplane.model.resources import CLUSTER, ENDPOINT, LISTENER, ROUTE, Snapshot
-from tests.support.process import ROOT, find_tool, free_port, running
+from tests.support.process import ROOT, eventually, find_tool, free_port, running
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SECONDS = 20.0
@@ -151,6 +151,26 @@ class BuiltEnvoy:
             body = state.get("cluster") or state.get("listener") or state.get("route_config")
             found[body["name"]] = state["version_info"]
         return found
+
+
+async def settles(envoy: BuiltEnvoy, snapshot: Snapshot) -> None:
+    """Wait until Envoy uses exactly this snapshot's clusters, listener and routes, with nothing warming."""
+    intended = {
+        part: {each.name: each.version for each in snapshot.sets[url].resources.values()}
+        for part, url in (
+            ("dynamic_active_clusters", CLUSTER),
+            ("dynamic_listeners", LISTENER),
+            ("dynamic_route_configs", ROUTE),
+        )
+    }
+
+    async def is_in_use() -> bool:
+        for part, versions in intended.items():
+            if await envoy.versions(part) != versions:
+                return False
+        return not await envoy.versions("dynamic_warming_clusters")
+
+    await eventually(is_in_use)
 
 
 @contextlib.asynccontextmanager
