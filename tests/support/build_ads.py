@@ -21,7 +21,7 @@ from envoy_data_plane.envoy.service.discovery.v3 import Resource as DeltaResourc
 from envoy_data_plane.google.protobuf import Any as Packed
 
 from controlplane.model.resources import CLUSTER, ENDPOINT, LISTENER, ROUTE, Snapshot
-from tests.support.process import ROOT, find_tool, free_port, running
+from tests.support.process import ROOT, eventually, find_tool, free_port, running
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SECONDS = 20.0
@@ -108,7 +108,10 @@ class DeltaAds(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         needed = set(named) if url in {ENDPOINT, ROUTE} else set()
         async with asyncio.timeout(SECONDS), self._changed:
             await self._changed.wait_for(
-                lambda: url in self._subscribed and self._subscribed[url] >= needed,
+                lambda: (
+                    any(self._verdicts.values())
+                    or (url in self._subscribed and self._subscribed[url] >= needed)
+                ),
             )
         self._outbox.put_nowait(bytes(response))
         return response.nonce
@@ -128,6 +131,13 @@ class BuiltEnvoy:
         self.http = http
         self._admin_url = admin_url
 
+    async def port(self, listener: str) -> int:
+        """Tell which port Envoy opened for a listener that asked for any."""
+        for status in (await self.admin("/listeners?format=json"))["listener_statuses"]:
+            if status["name"] == listener:
+                return int(status["local_address"]["socket_address"]["port_value"])
+        raise LookupError(listener)
+
     async def admin(self, path: str) -> Any:
         async with self.http.get(f"{self._admin_url}{path}") as answer:
             return await answer.json(content_type=None)
@@ -141,6 +151,26 @@ class BuiltEnvoy:
             body = state.get("cluster") or state.get("listener") or state.get("route_config")
             found[body["name"]] = state["version_info"]
         return found
+
+
+async def settles(envoy: BuiltEnvoy, snapshot: Snapshot) -> None:
+    """Wait until Envoy uses exactly this snapshot's clusters, listener and routes, with nothing warming."""
+    intended = {
+        part: {each.name: each.version for each in snapshot.sets[url].resources.values()}
+        for part, url in (
+            ("dynamic_active_clusters", CLUSTER),
+            ("dynamic_listeners", LISTENER),
+            ("dynamic_route_configs", ROUTE),
+        )
+    }
+
+    async def is_in_use() -> bool:
+        for part, versions in intended.items():
+            if await envoy.versions(part) != versions:
+                return False
+        return not await envoy.versions("dynamic_warming_clusters")
+
+    await eventually(is_in_use)
 
 
 @contextlib.asynccontextmanager

@@ -33,9 +33,11 @@ from controlplane.xds.build.encode import embed, pack
 _VIRTUAL_HOST_NUMBER = 2
 """Number of ``virtual_hosts`` in ``RouteConfiguration``."""
 
-_HOST_SELECTION_ATTEMPTS = 16
-"""How often a retry looks for a host that has not been tried yet. Each look is a slot of the same
-table, so with few hosts (or one heavy one) a handful of looks may all find the failed host again."""
+_HOST_SELECTION_ATTEMPTS = 128
+"""How often a retry looks for a host that has not been tried yet. The looks are slots close together in
+the table, which often belong to one host: of two equal hosts the failed one is found again in 15 % of
+retries with 3 looks and in 0.4 % with 16; with shares of 90 and 10 % it takes about a hundred. A look
+is one array access."""
 
 
 class RouteEncoder:

@@ -70,7 +70,7 @@ class SnapshotBuilder:
 
     def _assignment(self, plan: ClusterPlan) -> Resource:
         known = self._assignments.get(plan.name)
-        if known is not None and known[0] is plan:
+        if known is not None and _has_same_assignment(known[0], plan):
             return known[1]
         encoder = self._encoders.setdefault(plan.name, AssignmentEncoder())
         resource = _resource(ENDPOINT, plan.name, encoder.encode(plan))
@@ -99,6 +99,15 @@ class SnapshotBuilder:
         return ResourceSet(
             type_url=type_url, version=set_version(named.values()), resources=MappingProxyType(named)
         )
+
+
+def _has_same_assignment(left: ClusterPlan, right: ClusterPlan) -> bool:
+    """Compare everything a load assignment is made of and checked by; names are equal already."""
+    return left is right or (
+        left.endpoints == right.endpoints
+        and left.strategy.locality == right.strategy.locality
+        and left.strategy.maglev == right.strategy.maglev
+    )
 
 
 def _resource(type_url: str, name: str, message: bytes, references: tuple[str, ...] = ()) -> Resource:
