@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import ClassVar
 
 import pytest
@@ -49,14 +49,15 @@ class StreamModel(RuleBasedStateMachine):
         self.was_bound_hit = False
         self.is_client_known = True
         self.world: Snapshot | None = None
-        self.refused: set[tuple[str, str, tuple[bytes, ...]]] = set()
         self.new_stream()
 
     def new_stream(self) -> None:
         self.machine = machine_of(self.variant)
         self.nonces: set[str] = set()
         self.names: dict[str, tuple[str, ...]] = {}
-        self.refused.clear()
+        self.excuses: Counter[str] = Counter()
+        self.sent_under: dict[str, int] = {}
+        self.refused: dict[str, set[tuple[str, tuple[bytes, ...]]]] = {}
         self.to_server.clear()
         self.to_client.clear()
         if self.world is not None:
@@ -71,10 +72,21 @@ class StreamModel(RuleBasedStateMachine):
     def publish(self, world: Snapshot) -> None:
         if self.world is not None and world.version == self.world.version:
             return
+        for type_url, each in world.sets.items():
+            if self.world is not None and self.world.sets[type_url].version != each.version:
+                # Refused content may come again once something else was current (rule 6).
+                self.excuse(type_url)
         self.world = world
-        # Refused content may come again once something else was current (rule 6).
-        self.refused = {each for each in self.refused if world.sets[each[0]].version == each[1]}
         self.machine.on_snapshot(world)
+
+    def excuse(self, type_url: str) -> None:
+        """Let refused content of a type be sent again, also where the refusal is still under way.
+
+        A refusal speaks of what was so when its response was written. One that comes after content or
+        subscription has changed forbids nothing: the server may have to send the same again.
+        """
+        self.excuses[type_url] += 1
+        self.refused.pop(type_url, None)
 
     @rule(count=st.integers(1, 4))
     def server_reads(self, count: int) -> None:
@@ -85,7 +97,7 @@ class StreamModel(RuleBasedStateMachine):
                 is_same = not (request.names or request.dropped)
             if not is_same:
                 # A changed subscription asks for refused content too (rules 6 and 11).
-                self.refused = {each for each in self.refused if each[0] != request.type_url}
+                self.excuse(request.type_url)
             self.names[request.type_url] = request.names
             result = self.machine.on_request(request, self.now)
             assert not isinstance(result, Refusal)
@@ -99,11 +111,12 @@ class StreamModel(RuleBasedStateMachine):
             assert push.nonce not in self.nonces
             self.nonces.add(push.nonce)
             response = decode(self.encoder.encode(push, self.variant), self.variant)
-            sent = (response.type_url, response.version, response.bodies)
-            assert sent not in self.refused, f"sent again after it was refused: {response}"
+            refused = self.refused.get(response.type_url, set())
+            assert (response.version, response.bodies) not in refused, f"sent again: {response}"
             if response.type_url in CHILD:
                 # A changed cluster needs its endpoints again, even refused ones (rule 2).
-                self.refused = {each for each in self.refused if each[0] != CHILD[response.type_url]}
+                self.excuse(CHILD[response.type_url])
+            self.sent_under[response.nonce] = self.excuses[response.type_url]
             self.to_client.append(response)
 
     @rule(count=st.integers(1, 3), asks_before_ack=st.booleans())
@@ -112,8 +125,10 @@ class StreamModel(RuleBasedStateMachine):
             response = self.to_client.popleft()
             refusals = self.envoy.nacks
             self.envoy.receive(response, asks_before_ack=asks_before_ack)
-            if self.envoy.nacks > refusals:
-                self.refused.add((response.type_url, response.version, response.bodies))
+            is_excused = self.sent_under[response.nonce] != self.excuses[response.type_url]
+            if self.envoy.nacks > refusals and not is_excused:
+                refused = self.refused.setdefault(response.type_url, set())
+                refused.add((response.version, response.bodies))
 
     @rule()
     def exchange(self) -> None:
