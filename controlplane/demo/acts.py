@@ -32,8 +32,8 @@ _CANARY = {
 async def warm_up(play: Play) -> None:
     """Measure the fleet as it is without Trimtab's law: every server gets the same."""
     play.begin("equal weights")
-    await play.watch_for(10.0)
-    before = play.load_since_act(skip_seconds=4.0)
+    await play.watch_for(12.0)
+    before = play.load_since_act(skip_seconds=6.0)
     play.summary.figures["before_p50_seconds"] = before.p50_seconds
     play.summary.figures["before_p99_seconds"] = before.p99_seconds
     hosts = await play.envoy.hosts(SERVICE)
@@ -54,7 +54,7 @@ async def adapt(play: Play) -> None:
         return play.share_of(speed=4.0) > 2.0 * play.share_of(speed=1.0)
 
     seconds = await play.wait_until(is_adapted, deadline_seconds=20.0)
-    await play.watch_for(12.0)
+    await play.watch_for(14.0)
     after = play.load_since(play.now() - 6.0)
     figures = play.summary.figures
     figures["after_p50_seconds"] = after.p50_seconds
@@ -98,7 +98,7 @@ async def fall_sick(play: Play) -> None:
     await play.watch_for(2.0)
     play.claim(
         "a healed server comes back",
-        is_met=back is not None,
+        is_met=drained is not None and back is not None,
         measured=f"weight {play.weight_share(sick):.1%} in {_show(back)}",
     )
     play.notes.pop(sick)

@@ -57,7 +57,7 @@ async def _play(options: DemoOptions, stage: Stage, screen: Screen) -> int:
             url=stage.envoy_url,
             requests_per_second=options.requests_per_second,
             sessions=options.sessions,
-            prompt_tokens=100,
+            prompt_tokens=140,
             max_tokens=(6, 14),
             seed=1,
         ),
