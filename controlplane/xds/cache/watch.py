@@ -64,7 +64,7 @@ class Watch:
         self._refused: dict[str, str] = {}
         """Names in refused responses, with the version that was refused."""
         self._doubtful: set[str] = set()
-        """Refused in company: perhaps another resource of the response was at fault."""
+        """Refused in company: perhaps another resource of the response was at fault. Removals too."""
         self._retry: set[str] = set()
         """Doubtful names that get one try on their own, since content has changed."""
         self._quiet: tuple[str, bool] | None = None
@@ -121,20 +121,31 @@ class Watch:
         resources = tuple(resource for _, resource in sorted((wanted | kept).items()))
         return Parcel(current.type_url, current.version, resources, is_full=True, is_interim=bool(kept))
 
-    def select_changed(self, current: ResourceSet, *, may_remove: bool) -> Parcel | None:
+    def select_changed(
+        self, current: ResourceSet, *, may_remove: bool, tells_vanished: bool = True
+    ) -> Parcel | None:
         """Choose the next response for a client that takes each as what changed.
 
-        `may_remove` lets it tell vanished resources. What was refused in company comes last and one
-        by one, so that a broken resource holds back no other.
+        Without `may_remove` vanished resources are still in use: none is told as missing, and one that
+        must be answered is answered as it was. `tells_vanished`: they are told without being asked for.
+        What was refused in company comes last and one by one, so that a broken resource holds back no
+        other.
         """
         if self._quiet == (current.version, may_remove):
             return None
+        vanished = self._vanished(current)
         resources = tuple(self._changed(current))
         absent = {name for name in self._asked if name not in current.resources}
-        if may_remove:
-            absent |= self._vanished(current).keys()
+        if not may_remove:
+            absent -= vanished.keys()
+            resources += tuple(self._repeatable(vanished))
+        elif tells_vanished:
+            absent |= vanished.keys()
         if resources or absent or self.owes_reply:
             return Parcel(current.type_url, current.version, resources, tuple(sorted(absent)))
+        lost = [name for name in self._retry if name not in current.resources and not self._known.get(name)]
+        if lost:
+            return Parcel(current.type_url, current.version, (), tuple(sorted(lost)))
         for name in sorted(self._retry):
             if name in current.resources:
                 return Parcel(current.type_url, current.version, (current.resources[name],))
@@ -172,17 +183,24 @@ class Watch:
             if self._refused.get(resource.name) == resource.version:
                 del self._refused[resource.name]
 
-    def refused(self, parcel: Parcel) -> None:
+    def refused(self, parcel: Parcel, current: ResourceSet | None = None) -> None:
         """Note that the client refused a response: nothing in it is sent again as it is.
 
-        Parts of it may have been applied, so the client's state of each name is unknown.
+        Parts of it may have been applied, so the client's state of each name is unknown. The refusal
+        may come late, when `current` is no longer what the response was made from: content has changed
+        already then, and what was refused in company gets its next try without waiting for more.
         """
+        self._quiet = None
+        is_late = current is not None and current.version != parcel.version
+        again = self._retry if is_late else self._doubtful
         for resource in parcel.resources:
             held = self._known.get(resource.name)
             if held is not None and held.version == resource.version:
                 self._refused[resource.name] = resource.version
                 if not parcel.is_full and len(parcel.resources) > 1:
-                    self._doubtful.add(resource.name)
+                    again.add(resource.name)
+        # A removal goes unnoticed with what is refused beside it.
+        again |= {name for name in parcel.absent if self._known.get(name) is None}
 
     def has_refused(self, current: ResourceSet) -> bool:
         """Tell whether the client stands by its refusal of something that is current."""
@@ -215,6 +233,14 @@ class Watch:
             for name, held in self._known.items()
             if held is not None and name not in current.resources and self.subscription.wants(name)
         }
+
+    def _repeatable(self, vanished: Mapping[str, Resource]) -> list[Resource]:
+        """Vanished resources that must be answered and can be: content known, and not refused."""
+        return [
+            held
+            for name, held in sorted(vanished.items())
+            if name in self._asked and held.body and self._refused.get(name) != held.version
+        ]
 
     def _kept(self, current: ResourceSet) -> dict[str, Resource]:
         """Vanished resources as the client uses them: not in the version it refused."""

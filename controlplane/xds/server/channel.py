@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controlplane.model.fleet import SyncState, TypeStatus
-from controlplane.model.resources import ResourceSet
+from controlplane.model.resources import Resource, ResourceSet
 from controlplane.xds.cache.watch import Parcel, Watch
 from controlplane.xds.server.messages import Answer, Push
 
@@ -68,6 +69,11 @@ class Channel:
         self._sent_version = push.parcel.version
         self._changed_at = now
 
+    def sent_as(self, nonce: str) -> Parcel | None:
+        """Give the response that a nonce belongs to; `None` if it is not under way."""
+        flight = self._flights.get(nonce)
+        return flight.parcel if flight is not None else None
+
     def land(self, nonce: str, error: str | None, current: ResourceSet | None, now: float) -> Answer | None:
         """Take the answer to a response; `None` if the nonce is stale, which answers nothing.
 
@@ -84,8 +90,22 @@ class Channel:
         if error is None:
             self._accept(flight.parcel, current)
         else:
-            self._refuse(flight.parcel, error)
+            self._refuse(flight.parcel, error, current)
         return Answer(self.type_url, flight.parcel.version, now - flight.sent_at, error)
+
+    def news_since(self, refused: Parcel) -> set[str]:
+        """Give what a refusal turned into news: references of its resources that went out again since.
+
+        When these went out, the first response was still expected to be taken, so they seemed to
+        change nothing.
+        """
+        versions = {resource.name: resource.version for resource in refused.resources}
+        return {
+            name
+            for each in self._under_way()
+            if versions.get(each.name) == each.version
+            for name in each.references
+        }
 
     def settle(self, current: ResourceSet, now: float) -> None:
         """Note that the client lacks nothing of the current set."""
@@ -111,6 +131,10 @@ class Channel:
             changed_at_seconds=self._changed_at,
         )
 
+    def _under_way(self) -> Iterator[Resource]:
+        for flight in self._flights.values():
+            yield from flight.parcel.resources
+
     def _state(self, intended: str) -> SyncState:
         if not self._sent_version:
             return SyncState.NOT_SENT
@@ -131,10 +155,10 @@ class Channel:
         self.is_nacked = False
         self.nacked_version = self._nack_message = ""
 
-    def _refuse(self, parcel: Parcel, error: str) -> None:
-        self.watch.refused(parcel)
+    def _refuse(self, parcel: Parcel, error: str, current: ResourceSet | None) -> None:
+        self.watch.refused(parcel, current)
         self.is_nacked = True
         self.nacked_version = parcel.version
         self._nack_message = error[:MAX_MESSAGE_CHARACTERS]
-        # References of refused resources will not be asked for.
-        self.awaited.clear()
+        # References of refused resources will not be asked for, unless they are under way once more.
+        self.awaited &= {name for each in self._under_way() for name in each.references}

@@ -95,9 +95,13 @@ class Pusher:
         """
         channels = [self._channels[type_url]] if type_url in self._channels else []
         for channel in [*channels, *self._channels.values()]:
+            parcel = channel.sent_as(nonce)
+            if parcel is None:
+                continue
             taken = channel.land(nonce, error, self.current(channel.type_url), now)
-            if taken is not None:
-                return taken
+            if error is not None:
+                self._force_children(channel, channel.news_since(parcel))
+            return taken
         return None
 
     def poll(self, now: float) -> Push | None:
@@ -131,15 +135,17 @@ class Pusher:
         push = Push(parcel, f"{self._nonce_prefix}{self._pushes}")
         news = channel.watch.sent(parcel)
         channel.launch(push, now)
-        child_type = CHILD_OF.get(channel.type_url)
-        if child_type is not None:
+        if channel.type_url in CHILD_OF:
             references = {name for resource in news for name in resource.references}
             channel.awaited |= references
-            child = self._channels.get(child_type)
-            if child is not None:
-                # A changed cluster warms up anew and waits for endpoints, changed or not (xDS rule 2).
-                child.watch.force(references)
+            self._force_children(channel, references)
         return push
+
+    def _force_children(self, channel: Channel, references: set[str]) -> None:
+        """A changed cluster warms up anew and waits for endpoints, changed or not (xDS rule 2)."""
+        child = self._channels.get(CHILD_OF.get(channel.type_url, ""))
+        if child is not None:
+            child.watch.force(references)
 
     def _may_send(self, type_url: str, now: float) -> bool:
         if type_url not in ROUTING:

@@ -46,5 +46,5 @@ def _select(watch: Watch, current: ResourceSet, *, may_remove: bool, is_aggregat
     """
     if current.type_url in FULL_SET_TYPES:
         return watch.select_full(current, may_remove=may_remove)
-    tells_vanished = may_remove and is_aggregated and current.type_url == ENDPOINT
-    return watch.select_changed(current, may_remove=tells_vanished)
+    tells_vanished = is_aggregated and current.type_url == ENDPOINT
+    return watch.select_changed(current, may_remove=may_remove, tells_vanished=tells_vanished)
