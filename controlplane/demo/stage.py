@@ -25,6 +25,11 @@ CANARY_SPEEDS = (2.0, 2.0)
 _SLOWEST_SPEED = 0.25
 """Of the slowest class, in the simulator's terms: slow enough that a laptop's load fills the fleet."""
 
+_CAPACITY = {"max_running": 8, "min_tokens": 50, "min_utilization": 0.3, "latency": "none"}
+"""Eight requests fill a simulated server, so each is a large step of its utilisation: taking none of
+them for less than 0.3 keeps one request more or less from moving weights.
+"""
+
 _READY_TIMEOUT_SECONDS = 30.0
 _STOP_TIMEOUT_SECONDS = 8.0
 
@@ -115,7 +120,7 @@ def strategy(version: str, *, law: str, idle_timeout_seconds: float = 300.0) -> 
         "version": version,
         "law": law,
         # Answers in the demo are short and the window too: what counts as enough is scaled down.
-        "parameters": {"max_running": 8, "min_tokens": 50} if law == "capacity" else {},
+        "parameters": _CAPACITY if law == "capacity" else {},
         "signals": {"engine": "vllm", "window_seconds": 8, "stale_after_seconds": 10},
         "guards": {
             "interval_seconds": 2,
