@@ -49,6 +49,7 @@ async def test_a_strategy_is_accepted_then_logged_then_published_then_acknowledg
         record = published(system, hash_)[-1]
         assert await system.weights() == await system.assigned() == record["weights"]
         assert events_in_order(system, "1.1.0") == ["strategy_accepted", "published"]
+        assert [event.get("version") for event in events(system, "strategy_accepted")] == ["1.0.0", "1.1.0"]
         history = await system.get(f"/v1/services/{SERVICE}/history")
         assert [found["version"] for found in history["documents"]] == ["1.0.0", "1.1.0"]
 
@@ -284,7 +285,14 @@ async def wait_for_ticks(system: System, count: int) -> None:
 
 def events_in_order(system: System, version: str) -> list[str]:
     """Names of Trimtab's log events from the acceptance of a version to the first publication after."""
-    events = [json.loads(line) for line in system.trimtab.output.splitlines() if line.startswith("{")]
-    accepted = next(index for index, event in enumerate(events) if event.get("version") == version)
-    found = [event["event"] for event in events[accepted:]]
-    return found[: found.index("published") + 1]
+    found = events(system)
+    accepted = next(index for index, event in enumerate(found) if event.get("version") == version)
+    names = [event["event"] for event in found[accepted:]]
+    return names[: names.index("published") + 1]
+
+
+def events(system: System, name: str = "") -> list[dict[str, Any]]:
+    """Read Trimtab's log events, oldest first; those of one name if it is given."""
+    lines = system.trimtab.output.splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return [event for event in found if name in ("", event["event"])]
