@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controlplane import __version__
-from controlplane.cli import readers
+from controlplane.cli import canary, check, demo, freeze, readers, serve, sim_server, strategy
 from controlplane.cli.exits import ExitCode, TrimtabGroup, silence
 
 app = typer.Typer(
@@ -36,9 +36,17 @@ def root(
     """Steer Envoy's Maglev weights from live metrics."""
 
 
+app.command()(serve.serve)
+app.command()(demo.demo)
+app.command()(check.check)
 app.command()(readers.status)
 app.command()(readers.weights)
 app.command()(readers.explain)
+app.add_typer(strategy.app, name="strategy")
+app.add_typer(canary.app, name="canary")
+app.command()(freeze.freeze)
+app.command()(freeze.unfreeze)
+app.command("sim-server")(sim_server.sim_server)
 
 
 def main() -> None:
