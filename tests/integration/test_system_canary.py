@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from controlplane.core.maglev.request_hash import Request, request_hash
 from controlplane.model.plan import ClusterShare
 from controlplane.model.rollout import TOTAL_PARTS
 from controlplane.model.strategy import HashPolicy
-from tests.support.system import SERVICE, System, SystemOptions, running_system, strategy_document
+from tests.support.system import SERVICE, System, SystemOptions, running_system
 
 pytestmark = [pytest.mark.envoy]
 

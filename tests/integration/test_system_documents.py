@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.system import SystemOptions, running_system, strategy_document
+from tests.support.system import SystemOptions, running_system
 
 pytestmark = [pytest.mark.envoy, pytest.mark.consul]
 

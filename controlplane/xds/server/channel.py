@@ -15,6 +15,16 @@ MAX_FLIGHTS = 32
 MAX_MESSAGE_CHARACTERS = 2000
 """A NACK message is cut to this: it comes from outside and is kept."""
 
+_GAP = " … "
+
+
+def excerpt(message: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+    """Cut a NACK message in its middle: Envoy writes out the whole resource before it says what is wrong."""
+    if len(message) <= limit:
+        return message
+    head = limit // 4
+    return message[:head] + _GAP + message[head + len(_GAP) - limit :]
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:
@@ -135,6 +145,6 @@ class Channel:
         self.watch.refused(parcel)
         self.is_nacked = True
         self.nacked_version = parcel.version
-        self._nack_message = error[:MAX_MESSAGE_CHARACTERS]
+        self._nack_message = excerpt(error)
         # References of refused resources will not be asked for.
         self.awaited.clear()
