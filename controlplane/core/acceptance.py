@@ -164,14 +164,14 @@ def _conflict(
     if spec.retired:
         return None
     taken = {
-        domain: other
+        domain.lower(): other
         for other, found in accepted.items()
         if other != service and not found.spec.retired
         for domain in domains_of(other, found.spec)
     }
     problems = tuple(
-        Problem("routing.domains", f"service `{taken[domain]}` already has this domain", domain)
+        Problem("routing.domains", f"service `{taken[domain.lower()]}` already has this domain", domain)
         for domain in domains_of(service, spec)
-        if domain in taken
+        if domain.lower() in taken
     )
     return Rejected(problems) if problems else None

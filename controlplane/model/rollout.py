@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Gt, Interval, Len
 
-from controlplane.model.strategy import DOCUMENT_CONFIG, Seconds
+from controlplane.model.strategy import DOCUMENT_CONFIG, Seconds, check_text
 
 TOTAL_PARTS = 100_003
 """Constant total of `weighted_clusters`. Envoy picks the cluster by ``hash % total``, the priority by
@@ -77,6 +77,14 @@ class HeaderMatch:
     __pydantic_config__: ClassVar[Any] = DOCUMENT_CONFIG
     header: Annotated[str, Len(1, 256)]
     value: Annotated[str, Len(0, 1024)]
+
+    def __post_init__(self) -> None:
+        """Check name and value.
+
+        Raises:
+            ValueError: if one has control characters.
+        """
+        check_text(header=self.header, value=self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,15 +19,32 @@ DOCUMENT_CONFIG: Mapping[str, Any] = MappingProxyType(
 )
 """Pydantic's settings for every document class: unknown fields refused, NaN and Inf refused."""
 
-Seconds: TypeAlias = Annotated[float, Gt(0), Interval(le=86_400)]
+Seconds: TypeAlias = Annotated[float, Interval(ge=0.001, le=86_400)]
+"""A time that must not be 0: Envoy refuses most zero durations, and counts in milliseconds."""
 Ratio: TypeAlias = Annotated[float, Interval(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, Interval(ge=1, le=4_294_967_295)]
 Json: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
 Engine: TypeAlias = Literal["vllm", "sglang", "tgi", "triton"]
 
 DEFAULT_TABLE_SIZE = 65_537
+_FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 MAX_TABLE_SIZE = 5_000_011
 """Envoy's own upper bound for Maglev's `table_size` (its `maglev.v3` proto)."""
+
+
+def check_text(**texts: str) -> None:
+    """Refuse control characters in what goes into an HTTP header, path or host name.
+
+    Envoy refuses such a text together with the whole resource that has it; for a route that is every
+    service's routes.
+
+    Raises:
+        ValueError: names the first text that has one.
+    """
+    for name, text in texts.items():
+        if any(ord(character) < _FIRST_PRINTABLE or ord(character) == _DELETE for character in text):
+            msg = f"`{name}` has a control character"
+            raise ValueError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +145,10 @@ class HashPolicy:
         """Check that the kind and the other fields fit.
 
         Raises:
-            ValueError: if a name is missing or a field belongs to another kind.
+            ValueError: if a name is missing, a field belongs to another kind, or a text has control
+                characters.
         """
+        check_text(name=self.name, path=self.path)
         if (self.kind == "source_ip") != (not self.name):
             msg = f"`{self.kind}` {'takes no name' if self.name else 'needs a name'}"
             raise ValueError(msg)
@@ -179,6 +198,14 @@ class Retry:
     on: tuple[str, ...] = ("connect-failure", "refused-stream", "reset-before-request")
     """Envoy's `retry_on` conditions. The defaults never repeat work that a model may have begun."""
 
+    def __post_init__(self) -> None:
+        """Check the conditions.
+
+        Raises:
+            ValueError: if one has control characters.
+        """
+        check_text(on="".join(self.on))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
@@ -194,6 +221,18 @@ class Routing:
     idle_timeout_seconds: Annotated[float, Interval(ge=0, le=86_400)] = 300.0
     """Longest silence in a stream: first token included."""
     retry: Retry = field(default_factory=Retry)
+
+    def __post_init__(self) -> None:
+        """Check what Envoy would refuse every service's routes for.
+
+        Raises:
+            ValueError: if a domain comes twice (in any case), or a text has control characters.
+        """
+        check_text(prefix=self.prefix, domains="".join(self.domains))
+        names = [domain.lower() for domain in self.domains]
+        if len(set(names)) < len(names):
+            msg = "`domains` has one twice: upper and lower case are the same"
+            raise ValueError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +268,14 @@ class HealthCheck:
     timeout_seconds: Seconds = 2.0
     unhealthy_threshold: Annotated[int, Interval(ge=1, le=100)] = 3
     healthy_threshold: Annotated[int, Interval(ge=1, le=100)] = 2
+
+    def __post_init__(self) -> None:
+        """Check the path.
+
+        Raises:
+            ValueError: if it has control characters.
+        """
+        check_text(path=self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,9 +120,10 @@ def test_a_retired_service_leaves_and_frees_its_domains() -> None:
     assert list(registry.active) == ["new"]
 
 
-def test_a_domain_belongs_to_one_service() -> None:
-    taken = strategy(routing={"domains": ["llm.example"]})
-    registry = accept(Registry(), documents({"a": taken, "b": taken}))
+@pytest.mark.parametrize("spelling", ["llm.example", "LLM.example"])
+def test_a_domain_belongs_to_one_service_in_any_case(spelling: str) -> None:
+    taken, same = strategy(routing={"domains": ["llm.example"]}), strategy(routing={"domains": [spelling]})
+    registry = accept(Registry(), documents({"a": taken, "b": same}))
     assert list(registry.active) == ["a"]
     assert "`a` already has" in problems(registry, "b")["routing.domains"]
 

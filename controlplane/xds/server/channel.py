@@ -16,6 +16,16 @@ MAX_FLIGHTS = 32
 MAX_MESSAGE_CHARACTERS = 2000
 """A NACK message is cut to this: it comes from outside and is kept."""
 
+_GAP = " … "
+
+
+def excerpt(message: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+    """Cut a NACK message in its middle: Envoy writes out the whole resource before it says what is wrong."""
+    if len(message) <= limit:
+        return message
+    head = limit // 4
+    return message[:head] + _GAP + message[head + len(_GAP) - limit :]
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:
@@ -159,6 +169,6 @@ class Channel:
         self.watch.refused(parcel, current)
         self.is_nacked = True
         self.nacked_version = parcel.version
-        self._nack_message = error[:MAX_MESSAGE_CHARACTERS]
+        self._nack_message = excerpt(error)
         # References of refused resources will not be asked for, unless they are under way once more.
         self.awaited &= {name for each in self._under_way() for name in each.references}

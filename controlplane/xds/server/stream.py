@@ -16,6 +16,7 @@ import structlog
 
 from controlplane.config import XdsSettings
 from controlplane.model.resources import TYPE_ORDER, Snapshot
+from controlplane.xds.server.channel import excerpt
 from controlplane.xds.server.machine import Machine
 from controlplane.xds.server.messages import Answer, Node, Refusal, RefusalCode
 from controlplane.xds.server.metrics import ServerMetrics, short_name
@@ -26,6 +27,9 @@ log = structlog.get_logger()
 
 MAX_NODE_CHARACTERS = 1024
 """Longest node id or cluster that is kept."""
+
+_LOGGED_CHARACTERS = 500
+"""Of a NACK message."""
 
 
 class Call(Protocol):
@@ -158,7 +162,7 @@ class Stream:
                 peer=self.peer,
                 type=short_name(answer.type_url),
                 version=answer.version,
-                message=answer.error[:500],
+                message=excerpt(answer.error, _LOGGED_CHARACTERS),
             )
         self._shared.on_change()
 
