@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.support.system import SystemOptions, running_system
+from tests.support.system import SystemOptions, running_system, strategy_document
 
 pytestmark = [pytest.mark.envoy, pytest.mark.consul]
 
