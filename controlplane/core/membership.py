@@ -36,9 +36,11 @@ def admit(membership: Membership, offer: TopologyOffer, *, now: float, hold_seco
         if current is None or not _is_sudden_loss(current, offered):
             services.append(offered)
             continue
-        since = membership.held_since.get(offered.service, now)
-        is_over = now - since >= hold_seconds
-        if is_over and not (offer.is_reset and not offered.endpoints):
+        # The hold begins when endpoints come back to a store that started over: they come one by one,
+        # and the first of them must not stand for all.
+        is_wiped = offer.is_reset and not offered.endpoints
+        since = now if is_wiped else membership.held_since.get(offered.service, now)
+        if not is_wiped and now - since >= hold_seconds:
             services.append(offered)
             continue
         held[offered.service] = since

@@ -126,6 +126,8 @@ class ControlLoop:
         )
         settled = settle(self._state, world, now=now, hold_seconds=self._settings.topology_hold_seconds)
         await self._note_documents(settled, now)
+        # Kept even if the tick ends here: what was noted once must not count as new in the next one.
+        self._state = settled
         self._ask(settled)
         if world.documents is None or (settled.registry.active and world.offer is None):
             # A source has not answered since the start: what is served stays as it is.

@@ -86,6 +86,15 @@ def test_a_store_that_started_over_empty_is_never_believed() -> None:
     assert ports(fold(membership, offer(1), 10_001.0)) == [1]
 
 
+@pytest.mark.fault("R11")
+def test_the_first_endpoint_back_in_a_store_that_started_over_does_not_stand_for_all() -> None:
+    membership = fold(fold(Membership(), offer(1, 2, 3, 4), 0.0), offer(is_reset=True), 1.0)
+    membership = fold(membership, offer(is_reset=True), 10_000.0)
+    membership = fold(membership, offer(1), 10_001.0)
+    assert ports(membership) == [1, 2, 3, 4]
+    assert ports(fold(membership, offer(1), 10_100.0)) == [1]
+
+
 def test_a_service_out_of_the_offer_leaves() -> None:
     membership = fold(Membership(), offer(1, 2), 0.0)
     assert fold(membership, offer(1, service="other"), 1.0).topology.get("chat") is None
