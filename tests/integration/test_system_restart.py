@@ -18,7 +18,7 @@ from tests.support.system import System, SystemOptions, running_system, strategy
 
 pytestmark = [pytest.mark.envoy]
 
-AWAY_SECONDS = 3.0
+AWAY_SECONDS = 2.0
 GRACE_SECONDS = 5.0
 FILES = SystemOptions(
     documents="directory",

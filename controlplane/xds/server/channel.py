@@ -20,7 +20,7 @@ _GAP = " … "
 
 
 def excerpt(message: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """Cut a NACK message in its middle: Envoy writes out the whole resource before it says what is wrong."""
+    """Cut a NACK message in its middle: Envoy writes the whole resource, and then what is wrong."""
     if len(message) <= limit:
         return message
     head = limit // 4
