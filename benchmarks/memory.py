@@ -1,7 +1,7 @@
 """Resident memory of `trimtab serve`: idle with one small service, and with 100 streams of it.
 
-Documents and endpoints are files and signals are scraped, so the process holds no less than it does
-with Consul and Prometheus, but for their clients' connections. Streams come from another process.
+The service has four endpoints. Documents and endpoints are files, and signals are scraped: the clients
+of Consul and Prometheus are not part of the figure. Streams come from another process, as in `fanout`.
 """
 
 from __future__ import annotations
