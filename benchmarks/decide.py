@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.figure import Figure, median_of
 from controlplane.core.decide import decide
 from controlplane.core.explain import explain
 from controlplane.core.parse import document_hash, parse_strategy
@@ -29,12 +34,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians for one number of endpoints, in milliseconds."""
+    """Times for one number of endpoints, in milliseconds, of each round."""
 
     endpoints: int
-    tabulate_ms: float
-    decide_ms: float
-    explain_ms: float
+    tabulate_ms: tuple[float, ...]
+    decide_ms: tuple[float, ...]
+    explain_ms: tuple[float, ...]
 
 
 def measure() -> list[Row]:
@@ -61,7 +66,7 @@ def _measure(count: int, strategy: Strategy) -> Row:
         decision: Decision = _timed(spent["decide"], partial(decide, inputs, memory, now))
         memory = decision.memory
         _timed(spent["explain"], partial(explain, decision, ids[0]))
-    tabulated, decided, explained = (1000 * statistics.median(times) for times in spent.values())
+    tabulated, decided, explained = (tuple(1000 * each for each in times) for times in spent.values())
     return Row(count, tabulated, decided, explained)
 
 
@@ -89,9 +94,17 @@ def _timed(times: list[float], work: Callable[[], T]) -> T:
     return result
 
 
+def figures() -> list[Figure]:
+    """Give the figures of a run; the first round of each size, which fills caches, is within the spread."""
+    return [
+        median_of(f"{step}, {row.endpoints:,} endpoints", times, "ms")
+        for row in measure()
+        for step, times in (("tabulate samples", row.tabulate_ms), ("decide", row.decide_ms))
+    ]
+
+
 if __name__ == "__main__":
     print(f"{'endpoints':>10} {'tabulate ms':>12} {'decide ms':>10} {'explain ms':>11}")
     for row in measure():
-        print(
-            f"{row.endpoints:>10} {row.tabulate_ms:>12.2f} {row.decide_ms:>10.2f} {row.explain_ms:>11.2f}"
-        )
+        medians = (statistics.median(times) for times in (row.tabulate_ms, row.decide_ms, row.explain_ms))
+        print(f"{row.endpoints:>10} {'{:>12.2f} {:>10.2f} {:>11.2f}'.format(*medians)}")
