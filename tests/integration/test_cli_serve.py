@@ -170,7 +170,7 @@ def test_check_tells_what_works_and_what_does_not(house: House) -> None:
     assert any("version: is not a semantic version" in text for text in bad)
 
 
-@pytest.mark.fault(28)
+@pytest.mark.fault("R28")
 def test_sigterm_ends_it_in_order_with_0(house: House) -> None:
     house.serving.send_signal(signal.SIGTERM)
     assert house.serving.wait(12) == 0

@@ -96,7 +96,7 @@ async def endless(request: web.Request) -> web.StreamResponse:
     return response
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -123,7 +123,7 @@ async def test_an_answer_that_is_not_prometheuss_is_malformed_and_never_repeated
         assert len(fake.queries) == len(set(fake.queries))  # nothing was tried twice
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_a_silent_prometheus_costs_one_deadline_and_no_more() -> None:
     async def silent(_: web.Request) -> web.Response:
         await asyncio.sleep(60)
@@ -137,7 +137,7 @@ async def test_a_silent_prometheus_costs_one_deadline_and_no_more() -> None:
             assert time.monotonic() - started < 0.9
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_an_answer_that_drips_does_not_hold_its_thread() -> None:
     async def drip(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -161,7 +161,7 @@ async def test_an_answer_that_drips_does_not_hold_its_thread() -> None:
         assert values(await source.read(REQUEST))["running", HOST] == 1
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_nobody_listening_is_unreachable_at_once() -> None:
     settings = PrometheusSettings(url=f"http://user:secret@127.0.0.1:{free_port()}")
     source = PrometheusSignals(
@@ -175,7 +175,7 @@ async def test_nobody_listening_is_unreachable_at_once() -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.fault(6)
+@pytest.mark.fault("R6")
 async def test_queries_that_fail_leave_the_others_alone() -> None:
     async def partly(request: web.Request) -> web.Response:
         is_bad = "num_requests_waiting" in request.query["query"]
@@ -190,7 +190,7 @@ async def test_queries_that_fail_leave_the_others_alone() -> None:
     assert registry.get_sample_value("trimtab_signal_requests_total", labels) == 1
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_slow_queries_count_as_failed_and_quick_ones_are_used() -> None:
     async def partly(request: web.Request) -> web.Response:
         if "num_requests_waiting" in request.query["query"]:
@@ -206,7 +206,7 @@ async def test_slow_queries_count_as_failed_and_quick_ones_are_used() -> None:
     assert values(readings)["running", HOST] == 7
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault("R5")
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "-3", "1e300"])
 async def test_odd_numbers_go_on_to_the_sanitizer_except_where_nan_means_idle(text: str) -> None:
     async def odd(_: web.Request) -> web.Response:
@@ -221,7 +221,7 @@ async def test_odd_numbers_go_on_to_the_sanitizer_except_where_nan_means_idle(te
     assert "ttft_p90_seconds" not in readings.unresolved
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault("R5")
 async def test_ages_are_by_the_servers_clock_and_a_future_sample_is_negative() -> None:
     async def ahead(request: web.Request) -> web.Response:
         is_running = "num_requests_running" in request.query["query"]

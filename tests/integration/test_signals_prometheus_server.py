@@ -218,7 +218,7 @@ async def test_a_real_prometheus_takes_every_query_whatever_the_labels_hold(
         assert rows == [] or query.group != "engine"
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_a_sample_is_as_old_as_its_own_timestamp_says(world: World) -> None:
     spec = SignalsSpec(custom={"mine": "vllm:num_requests_waiting", "sum": "sum by (instance) (up)"})
     readings = await world.ask(signal_request([DATED], spec))
@@ -237,7 +237,7 @@ async def test_gpus_join_to_the_one_engine_on_their_host(world: World) -> None:
     assert ("gpu_fault", endpoints("vllm")[1]) not in found
 
 
-@pytest.mark.fault(6)
+@pytest.mark.fault("R6")
 async def test_strangers_and_gaps_are_named(world: World) -> None:
     spec = SignalsSpec(custom={"broken": "sum by (", "one": "1", "none": "no_such_metric"})
     request = signal_request([endpoints("vllm")[0], "10.0.0.77:8000"], spec)
@@ -256,7 +256,7 @@ async def test_strangers_and_gaps_are_named(world: World) -> None:
     assert not report.is_usable
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_a_target_that_is_gone_leaves_no_values_behind(world: World) -> None:
     gone = endpoints("tgi")[2]
     del world.pages.pages["tgi/2"]
@@ -269,7 +269,7 @@ async def test_a_target_that_is_gone_leaves_no_values_behind(world: World) -> No
     await eventually(is_forgotten)
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_a_prometheus_that_dies_is_an_error_in_time_then_a_blown_fuse(
     world: World, tmp_path: Path
 ) -> None:

@@ -89,7 +89,7 @@ async def test_gauges_come_with_the_first_read_and_rates_with_the_second() -> No
         )
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault("R5")
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -109,7 +109,7 @@ async def test_a_hostile_page_fails_its_endpoint_and_no_other(body: bytes, reaso
         assert {sample.endpoint for sample in readings.samples} == {HOSTS[0], HOSTS[2]}
 
 
-@pytest.mark.fault(6)
+@pytest.mark.fault("R6")
 async def test_an_endpoint_that_fails_keeps_its_last_values_and_they_age() -> None:
     async with bench() as it:
         await it.source.read(it.request())
@@ -124,7 +124,7 @@ async def test_an_endpoint_that_fails_keeps_its_last_values_and_they_age() -> No
         assert ages(readings)["running", HOSTS[0]] == 0
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_all_endpoints_down_is_an_error_and_says_which_kind() -> None:
     async with bench() as it:
         it.pages.pages.clear()
@@ -144,7 +144,7 @@ async def test_a_service_without_endpoints_reads_as_nothing() -> None:
         assert (readings.samples, readings.failures) == ((), ())
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_endpoints_that_hang_cost_one_deadline_and_come_last_the_next_time() -> None:
     hosts = tuple(f"10.0.1.{number}:80" for number in range(12))
     with hanging() as address:

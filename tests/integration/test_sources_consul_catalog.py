@@ -118,7 +118,7 @@ async def test_no_services_at_all_is_an_offer_too(client: ConsulClient) -> None:
         assert await soon(offers) == TopologyOffer(topology=Topology())
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 async def test_a_catalog_that_restarts_empty_is_a_reset(consul: ConsulServer, client: ConsulClient) -> None:
     for service in ("chat", "embed"):
         await consul.register(service, "10.0.0.1", 8000)

@@ -33,7 +33,7 @@ async def soon(changes: AsyncIterator[T]) -> T:
         return await anext(changes)
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 async def test_an_index_that_goes_backwards_is_read_again_without_index() -> None:
     async with (
         fake_agent(
@@ -54,7 +54,7 @@ async def test_an_index_that_goes_backwards_is_read_again_without_index() -> Non
         assert [asked.index for asked in agent.asked[:4]] == [None, "90", None, "7"]
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 @pytest.mark.parametrize("index", ["0", "5"])
 async def test_an_index_that_never_blocks_makes_no_hot_loop(index: str) -> None:
     async with (
@@ -72,7 +72,7 @@ async def test_an_index_that_never_blocks_makes_no_hot_loop(index: str) -> None:
     assert {asked.index for asked in agent.asked[1:]} == {index if index != "0" else "1"}
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 @pytest.mark.parametrize(
     ("reply", "error", "reason"),
     [
@@ -99,7 +99,7 @@ async def test_each_bad_answer_is_one_error(reply: Reply, error: type[SourceErro
         assert raised.value.__suppress_context__
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 @pytest.mark.parametrize("reply", [Reply(b"oops", status=500), Reply(b"<html>")], ids=["500", "html"])
 async def test_the_last_good_stays_over_a_bad_answer(reply: Reply) -> None:
     good = kv(strategies__a="1")
@@ -126,7 +126,7 @@ async def test_a_missing_prefix_is_an_answer() -> None:
         assert await client.get_entry("t/a") is None
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.sources.consul_client.CALL_SECONDS", 0.2)
     async with (
@@ -137,14 +137,14 @@ async def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> 
             await client.get_entry("t/a")
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_nobody_listens() -> None:
     async with consul_client(f"127.0.0.1:{free_port()}") as client:
         with pytest.raises(SourceUnreachable, match="cannot connect"):
             await client.put("t/a", b"1")
 
 
-@pytest.mark.fault(34)
+@pytest.mark.fault("R34")
 async def test_no_token_gets_into_an_error(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text("very-secret\n")
@@ -197,7 +197,7 @@ def test_an_address_may_leave_out_the_port(address: str) -> None:
     ConsulClient(settings=ConsulSettings(address=address))
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_many_services_failing_once_are_one_failure() -> None:
     async with fake_agent(Reply(b"no", status=500)) as agent, consul_client(agent.address) as client:
         source = ConsulTopology(client=client, fuse=make_fuse("catalog"), retry=RETRY)

@@ -122,7 +122,7 @@ async def test_edits_in_a_row_are_taken_together(consul: ConsulServer, client: C
     assert yields <= 3
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 async def test_a_store_that_restarts_empty_is_a_reset_until_everything_is_back(
     consul: ConsulServer, client: ConsulClient
 ) -> None:
@@ -159,7 +159,7 @@ async def test_a_store_that_restarts_empty_is_a_reset_until_everything_is_back(
         assert (set(documents.strategies), documents.is_reset) == ({"b"}, False)
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_a_store_that_restarts_with_its_data_yields_nothing(tmp_path: Path) -> None:
     async with consul_server(data_directory=tmp_path) as consul, consul_client(consul.address) as client:
         await consul.put("t/strategies/a", "{}")
@@ -241,7 +241,7 @@ async def test_status_is_written_when_it_changed_and_after_a_restart_only_then(
     assert await modify_index() > before
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_status_that_cannot_be_written_is_counted_and_tried_again(
     consul: ConsulServer, client: ConsulClient
 ) -> None:

@@ -56,7 +56,7 @@ async def push_weight(system: System, number: int) -> None:
     await system.until(is_there)
 
 
-@pytest.mark.fault(15)
+@pytest.mark.fault("R15")
 async def test_a_refused_resource_is_sent_once_and_its_reason_is_shown(tmp_path: Path) -> None:
     # given an Envoy that cannot take the listener
     async with running_system(tmp_path, OPTIONS) as system:

@@ -105,7 +105,7 @@ async def has_learned(system: System) -> bool:
     return min(weights[name] for name in fast) > 1.5 * max(weights[name] for name in slow)
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_weights_hold_then_fade_while_prometheus_is_away(tmp_path: Path) -> None:
     async with running_system(tmp_path, OPTIONS) as system:
         await system.until_served()

@@ -72,9 +72,9 @@ async def versions(system: System) -> dict[str, str]:
     return found
 
 
-@pytest.mark.fault(1)
-@pytest.mark.fault(3)
-@pytest.mark.fault(28)
+@pytest.mark.fault("R1")
+@pytest.mark.fault("R3")
+@pytest.mark.fault("R28")
 async def test_restarts_of_the_control_plane_reach_neither_envoy_nor_a_user(tmp_path: Path) -> None:
     # given a system under load, at rest with unequal weights
     async with running_system(tmp_path, FILES) as system:
@@ -115,7 +115,7 @@ async def test_restarts_of_the_control_plane_reach_neither_envoy_nor_a_user(tmp_
 
 
 @pytest.mark.consul
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_a_start_without_consul_serves_the_checkpoint(tmp_path: Path) -> None:
     # given documents and endpoints in Consul, at rest
     options = replace(FILES, documents="consul", topology="consul")

@@ -203,7 +203,7 @@ async def test_delta_sequence(server: XdsServer, port: int) -> None:
             assert await client.is_quiet()
 
 
-@pytest.mark.fault(15)
+@pytest.mark.fault("R15")
 async def test_refusal_is_told_and_not_repeated(way: Way, server: XdsServer, port: int) -> None:
     good = publish(server, LISTENER, a=1)
     async with way.stream(port, LISTENER) as client:
@@ -219,7 +219,7 @@ async def test_refusal_is_told_and_not_repeated(way: Way, server: XdsServer, por
         assert (await client.receive()).contents == {"a": "3"}
 
 
-@pytest.mark.fault(1)
+@pytest.mark.fault("R1")
 async def test_delta_reconnect_with_versions_is_quiet(server: XdsServer, port: int) -> None:
     publish(server, CLUSTER, a=1, b=1)
     async with raw_stream(port, Variant.DELTA) as client:
@@ -242,7 +242,7 @@ async def test_sotw_reconnect_is_answered_whatever_the_version(server: XdsServer
             assert (await client.receive()).version == version
 
 
-@pytest.mark.fault(2)
+@pytest.mark.fault("R2")
 async def test_cold_start_serves_nothing(way: Way, server: XdsServer, port: int) -> None:
     async with way.stream(port, CLUSTER) as client:
         await client.ask(CLUSTER)

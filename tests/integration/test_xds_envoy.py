@@ -123,7 +123,7 @@ async def test_accepts_updates_moves_and_refuses(
         await envoy.until(lambda: are_synced(server))
 
 
-@pytest.mark.fault(1)
+@pytest.mark.fault("R1")
 @BOTH
 async def test_restart_with_the_same_content_changes_nothing(variant: Variant, tmp_path: Path) -> None:
     first = server_on()

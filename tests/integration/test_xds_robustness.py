@@ -83,7 +83,7 @@ def heavy(version: int) -> Snapshot:
     return snapshot({CLUSTER: [Resource("a", digest(version), b"a=" + b"x" * 1_000_000)]})
 
 
-@pytest.mark.fault(23)
+@pytest.mark.fault("R23")
 @pytest.mark.parametrize("variant", list(Variant))
 async def test_malformed_bytes_end_one_stream_only(serve: Serve, variant: Variant) -> None:
     served = await serve()
@@ -101,7 +101,7 @@ async def test_malformed_bytes_end_one_stream_only(serve: Serve, variant: Varian
     assert served.rejected("malformed") == 1
 
 
-@pytest.mark.fault(23)
+@pytest.mark.fault("R23")
 async def test_huge_requests_are_refused(serve: Serve) -> None:
     served = await serve(max_request_bytes=10_000)
     async with raw_stream(served.port, Variant.SOTW) as bad:
@@ -109,7 +109,7 @@ async def test_huge_requests_are_refused(serve: Serve) -> None:
         assert await bad.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-@pytest.mark.fault(23)
+@pytest.mark.fault("R23")
 async def test_huge_node_ids_and_name_lists_are_refused(serve: Serve) -> None:
     served = await serve(max_resource_names=10)
     async with raw_stream(served.port, Variant.SOTW, node_id="n" * 5000) as bad:
@@ -121,7 +121,7 @@ async def test_huge_node_ids_and_name_lists_are_refused(serve: Serve) -> None:
     assert (served.rejected("node"), served.rejected("names")) == (1, 1)
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault("R27")
 async def test_streams_are_capped_in_total_and_per_node(serve: Serve) -> None:
     served = await serve(max_streams=3, max_streams_per_node=2)
     served.server.publish(world())
@@ -146,7 +146,7 @@ async def test_streams_are_capped_in_total_and_per_node(serve: Serve) -> None:
         await again.receive()
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault("R27")
 async def test_a_flood_of_requests_is_read_slowly_and_harms_nobody(serve: Serve) -> None:
     served = await serve(requests_per_second=50, request_burst=10)
     served.server.publish(world())
@@ -161,7 +161,7 @@ async def test_a_flood_of_requests_is_read_slowly_and_harms_nobody(serve: Serve)
             assert time.monotonic() - started < 0.5
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault("R27")
 async def test_a_stream_without_a_request_is_ended(serve: Serve) -> None:
     served = await serve(first_request_timeout_seconds=0.1)
     async with raw_stream(served.port, Variant.SOTW) as silent:
@@ -169,7 +169,7 @@ async def test_a_stream_without_a_request_is_ended(serve: Serve) -> None:
     assert served.rejected("silent") == 1
 
 
-@pytest.mark.fault(20)
+@pytest.mark.fault("R20")
 async def test_a_client_that_never_reads_is_cut_off(serve: Serve) -> None:
     served = await serve(write_timeout_seconds=0.3)
     async with raw_stream(served.port, Variant.SOTW, node_id="good") as good:
@@ -194,7 +194,7 @@ async def test_a_client_that_never_reads_is_cut_off(serve: Serve) -> None:
             await good.receive()
 
 
-@pytest.mark.fault(22)
+@pytest.mark.fault("R22")
 @pytest.mark.parametrize("variant", list(Variant))
 async def test_nothing_is_left_after_many_disconnects(serve: Serve, variant: Variant) -> None:
     served = await serve()
@@ -226,7 +226,7 @@ async def test_nothing_is_left_after_many_disconnects(serve: Serve, variant: Var
     assert system.getrusage(system.RUSAGE_SELF).ru_maxrss - memory < 20_000, "kilobytes"
 
 
-@pytest.mark.fault(21)
+@pytest.mark.fault("R21")
 async def test_many_clients_at_once_share_one_encoding(serve: Serve) -> None:
     served = await serve()
     served.server.publish(world(size=100))
@@ -256,7 +256,7 @@ async def test_many_clients_at_once_share_one_encoding(serve: Serve) -> None:
     watcher.cancel()
 
 
-@pytest.mark.fault(28)
+@pytest.mark.fault("R28")
 async def test_stop_is_quick_with_open_streams(serve: Serve) -> None:
     served = await serve()
     served.server.publish(world())
@@ -330,7 +330,7 @@ async def test_pings_of_a_quiet_client_are_welcome_within_the_limit(
     assert is_closed is (expected == "goodbye")
 
 
-@pytest.mark.fault(25)
+@pytest.mark.fault("R25")
 def test_plaintext_stays_on_loopback() -> None:
     for address in ("0.0.0.0", "10.0.0.1", "::", "example.org"):  # noqa: S104 - the point of the test
         with pytest.raises(SettingsError, match="is_plaintext_allowed"):

@@ -72,7 +72,7 @@ def test_a_plan_that_does_not_close_is_refused_and_the_builder_goes_on(case: str
     assert builder.build(plain()) == before
 
 
-@pytest.mark.fault(24)
+@pytest.mark.fault("R24")
 def test_fault_r24_an_oversized_resource_is_refused_with_its_name_and_size() -> None:
     builder = SnapshotBuilder(max_resource_bytes=2_000)
     small = fleet_plan(cluster_plan("llama", weighted(MEMBERS)))

@@ -114,7 +114,7 @@ async def test_openmetrics_is_given_to_who_asks(admin: Running) -> None:
     assert reply.body.endswith(b"# EOF\n")
 
 
-@pytest.mark.fault(2)
+@pytest.mark.fault("R2")
 async def test_not_ready_is_503_with_the_reason_but_alive(admin: Running) -> None:
     admin.state.current = states.view(is_ready=False, not_ready_reason="discovery has not answered yet")
     reply = await get(admin.port, "/readyz")
@@ -155,7 +155,7 @@ async def test_history_has_bodies_on_request(admin: Running) -> None:
     assert whole[0]["body"] == '{"a": 1}'
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "10.9.9.9", ""])
 async def test_a_foreign_host_is_refused(admin: Running, host: str) -> None:
     reply = await get(admin.port, "/v1/status", host=host)
@@ -163,7 +163,7 @@ async def test_a_foreign_host_is_refused(admin: Running, host: str) -> None:
     assert admin.state.reads == 0
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 @pytest.mark.parametrize(
     "host", ["localhost:18001", "127.0.0.1:5", "[::1]:18001", "127.8.8.8", "LOCALHOST", "trimtab.internal"]
 )
@@ -171,7 +171,7 @@ async def test_loopback_and_allowed_names_are_served(admin: Running, host: str) 
     assert (await get(admin.port, "/healthz", host=host)).status == 200
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 async def test_nothing_can_be_changed(admin: Running, method: str) -> None:
     reply = await get(admin.port, "/v1/services/chat", method=method)
@@ -179,7 +179,7 @@ async def test_nothing_can_be_changed(admin: Running, method: str) -> None:
     assert reply.headers["allow"] == "GET, HEAD"
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 @pytest.mark.parametrize("more", ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"])
 async def test_a_body_is_refused_before_it_is_read(admin: Running, more: str) -> None:
     # when a request announces a body and sends none of it
@@ -188,7 +188,7 @@ async def test_a_body_is_refused_before_it_is_read(admin: Running, more: str) ->
     assert reply.status == 413
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 async def test_an_internal_error_shows_nothing_of_the_inside(
     admin: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,7 +204,7 @@ async def test_an_internal_error_shows_nothing_of_the_inside(
     assert "secret detail" in caplog.text
 
 
-@pytest.mark.fault(35)
+@pytest.mark.fault("R35")
 @pytest.mark.parametrize(
     "raw",
     [

@@ -73,7 +73,7 @@ def test_on_a_console_people_read_it() -> None:
     assert SECRET not in stream.getvalue()
 
 
-@pytest.mark.fault(34)
+@pytest.mark.fault("R34")
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_secrets_never_reach_the_log(form: Any) -> None:
     # given

@@ -148,7 +148,7 @@ def test_the_weight_rises_on_a_verdict_of_the_same_tick_only() -> None:
     assert driver.tick(seconds=9).canary_parts == 0
 
 
-@pytest.mark.fault(36)
+@pytest.mark.fault("R36")
 @pytest.mark.parametrize("requests", [100.0, 0.0, math.nan])
 def test_r36_a_missing_slo_metric_holds_then_rolls_back(requests: float) -> None:
     driver = Driver()
@@ -163,7 +163,7 @@ def test_r36_a_missing_slo_metric_holds_then_rolls_back(requests: float) -> None
     assert "no verdict for 60 s" in state.reason
 
 
-@pytest.mark.fault(36)
+@pytest.mark.fault("R36")
 def test_r36_a_metric_that_disappears_at_full_weight_is_not_promoted() -> None:
     driver = Driver()
     driver.until("promoting")

@@ -49,7 +49,7 @@ def cached(source: Scripted, registry: CollectorRegistry | None = None) -> Cache
     return CachedSignals(source=source, fuse=fuse, clock=source.clock, metrics=SignalMetrics(registry))
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_a_failing_source_gives_its_last_readings_which_keep_their_time() -> None:
     source = Scripted()
     signals = cached(source)
@@ -61,7 +61,7 @@ async def test_a_failing_source_gives_its_last_readings_which_keep_their_time() 
     assert held.failures == ("from memory: refused",)
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault("R4")
 async def test_while_degraded_the_source_is_asked_only_after_the_backoff() -> None:
     source = Scripted()
     signals = cached(source)

@@ -26,7 +26,7 @@ def test_a_counter_keeps_the_name_it_has_on_the_page() -> None:
     assert parse(b"# TYPE a counter\na 5\n", WANTED) == (Point("a", (), 5.0),)
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault("R5")
 @pytest.mark.parametrize("text", ["NaN", "+Inf", "-Inf", "-5", "1e300"])
 def test_odd_numbers_are_passed_on_for_the_sanitizer_to_drop(text: str) -> None:
     points = parse(f"a {text}\n".encode(), WANTED)

@@ -73,7 +73,7 @@ def test_an_index_below_one_becomes_one(index: int) -> None:
     assert after(answer(index, "a")).request_index == 1
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 def test_backwards_restarts_without_index_and_marks_a_reset() -> None:
     machine, found = after(answer(9, "a", "b")).on_answer(answer(3))
     assert found is None
@@ -86,7 +86,7 @@ def test_backwards_restarts_without_index_and_marks_a_reset() -> None:
     assert machine.on_answer(answer(4, "a"))[1] == change("a")
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 def test_backwards_with_the_same_content_is_no_change() -> None:
     machine, _ = after(answer(9, "a")).on_answer(answer(3, "a"))
     machine, found = machine.on_answer(answer(3, "a"))
@@ -94,7 +94,7 @@ def test_backwards_with_the_same_content_is_no_change() -> None:
     assert machine.on_answer(answer(4))[1] == change()
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 @pytest.mark.parametrize("index", [2, 9, 1000])
 def test_a_store_that_is_empty_after_lost_contact_is_a_reset_at_any_index(index: int) -> None:
     machine = after(answer(9, "a")).on_failure()

@@ -67,7 +67,7 @@ async def test_all_kinds_and_spellings_are_read(tmp_path: Path) -> None:
     assert documents.strategies["chat"].key == str(tmp_path / "strategies/chat.json")
 
 
-@pytest.mark.fault(13)
+@pytest.mark.fault("R13")
 async def test_broken_yaml_and_oversized_files_are_delivered_for_the_parser_to_refuse(
     tmp_path: Path,
 ) -> None:
@@ -142,7 +142,7 @@ async def test_status_and_rewrites_of_the_same_yield_nothing(tmp_path: Path) -> 
             await waiting
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault("R10")
 async def test_a_directory_that_is_missing_or_goes_is_trouble_and_no_deletion(tmp_path: Path) -> None:
     root = tmp_path / "trimtab.d"
     source = make_documents(root)
@@ -173,7 +173,7 @@ async def test_a_directory_that_is_missing_or_goes_is_trouble_and_no_deletion(tm
     assert source.health().state is FuseState.NORMAL
 
 
-@pytest.mark.fault(11)
+@pytest.mark.fault("R11")
 async def test_a_folder_that_goes_as_a_whole_is_a_reset(tmp_path: Path) -> None:
     put(tmp_path / "strategies/chat.json", "1")
     async with contextlib.aclosing(make_documents(tmp_path).watch()) as changes:

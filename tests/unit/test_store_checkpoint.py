@@ -26,7 +26,7 @@ def test_the_newest_comes_back_after_a_restart(tmp_path: Path) -> None:
     assert CheckpointStore(directory=tmp_path).load() == {"n": 2}
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_damaged_at_any_byte_the_previous_one_answers_and_it_is_said_why(tmp_path: Path) -> None:
     store = CheckpointStore(directory=tmp_path)
     store.save({"n": 1})
@@ -45,7 +45,7 @@ def test_damaged_at_any_byte_the_previous_one_answers_and_it_is_said_why(tmp_pat
     assert events[0]["event"] == "checkpoint_unusable"
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_both_damaged_gives_none_and_two_reasons(tmp_path: Path) -> None:
     store = CheckpointStore(directory=tmp_path)
     store.save({"n": 1})
@@ -69,7 +69,7 @@ def test_a_crash_between_the_two_renames_leaves_the_previous(tmp_path: Path) -> 
     assert store.load() == {"n": 1}
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_full_disk_keeps_both_and_says_so_until_it_works(tmp_path: Path) -> None:
     disk = FullDisk()
     disk.is_full = False
@@ -87,7 +87,7 @@ def test_a_full_disk_keeps_both_and_says_so_until_it_works(tmp_path: Path) -> No
     assert (store.degraded, store.load()) == ("", {"n": 4})
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_write_cut_short_touches_neither_file(tmp_path: Path) -> None:
     store = CheckpointStore(directory=tmp_path)
     store.save({"n": 1})
@@ -101,7 +101,7 @@ def test_a_write_cut_short_touches_neither_file(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_read_only_disk(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     store = CheckpointStore(directory=tmp_path)

@@ -30,7 +30,7 @@ def aside(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.damaged")))
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_full_disk_keeps_the_newest_records_in_memory_and_writes_them_later(tmp_path: Path) -> None:
     # given a full disk
     disk = FullDisk()
@@ -62,7 +62,7 @@ def test_a_full_disk_keeps_the_newest_records_in_memory_and_writes_them_later(tm
     assert registry.get_sample_value("trimtab_store_waiting_records", {"log": "decisions"}) == 0
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_write_cut_short_by_the_kernel_leaves_nothing_behind(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(batch(1))
@@ -78,7 +78,7 @@ def test_a_write_cut_short_by_the_kernel_leaves_nothing_behind(tmp_path: Path) -
     assert log.degraded == ""
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_read_only_disk_is_survived_also_by_rotation(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     log = open_log(tmp_path, max_bytes=40)
@@ -93,7 +93,7 @@ def test_a_read_only_disk_is_survived_also_by_rotation(tmp_path: Path) -> None:
     assert numbers(log) == [1, 2, 3, 4]
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 @pytest.mark.parametrize("tear_after_bytes", [0, 1, 17, 25, 26, 27, 40, 78])
 def test_a_torn_tail_that_could_not_be_taken_back_is_cut_before_the_next_write(
     tmp_path: Path, tear_after_bytes: int
@@ -108,7 +108,7 @@ def test_a_torn_tail_that_could_not_be_taken_back_is_cut_before_the_next_write(
     assert list(tmp_path.glob("*.damaged")) == []
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_a_damaged_log_on_a_full_disk_is_repaired_when_there_is_room(tmp_path: Path) -> None:
     (tmp_path / "decisions.log").write_bytes(encode({"n": 1}) + b"torn")
     disk = FullDisk()
@@ -146,7 +146,7 @@ def test_a_log_deleted_under_our_feet_starts_again(tmp_path: Path) -> None:
     assert numbers(log) == [2]
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault("R29")
 def test_an_unusable_directory_is_refused_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 

@@ -61,7 +61,7 @@ def test_memory_is_bounded_by_service(tmp_path: Path) -> None:
     assert [found.version for found in history.of("chat")] == ["2", "3"]
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_damage_and_strange_records_cost_only_themselves(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     History(log=log).append(document("1"))

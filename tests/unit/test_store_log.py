@@ -87,7 +87,7 @@ def aside(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.damaged")))
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_torn_at_any_byte_the_valid_prefix_is_recovered_exactly(tmp_path: Path) -> None:
     content = b"".join(encode(record) for record in SMALL)
     ends = [sum(len(encode(record)) for record in SMALL[:n]) for n in range(len(SMALL) + 1)]
@@ -107,7 +107,7 @@ def test_torn_at_any_byte_the_valid_prefix_is_recovered_exactly(tmp_path: Path) 
         assert list(log.read()) == [*SMALL[:whole], {"n": 99}]
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_a_flip_of_any_bit_never_passes_for_a_record(tmp_path: Path) -> None:
     content = b"".join(encode(record) for record in SMALL)
     path = tmp_path / "flipped.log"
@@ -127,7 +127,7 @@ def test_a_flip_of_any_bit_never_passes_for_a_record(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_a_flip_in_the_middle_of_any_byte_keeps_the_prefix_and_nothing_is_thrown_away(
     tmp_path: Path,
 ) -> None:
@@ -145,7 +145,7 @@ def test_a_flip_in_the_middle_of_any_byte_keeps_the_prefix_and_nothing_is_thrown
         assert list(log.read()) == SMALL[: len(list(log.read()))]
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 @settings(max_examples=60, deadline=None)
 @given(garbage=st.binary(max_size=200))
 def test_garbage_is_no_record(garbage: bytes) -> None:
@@ -160,7 +160,7 @@ def test_a_checksum_over_something_else_is_no_record() -> None:
     assert decode(b"00000003 " + b"%08x" % zlib.crc32(body) + b" [1]\n") is None
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault("R30")
 def test_pieces_put_aside_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
     for n in range(20):
         with (tmp_path / "decisions.log").open("ab") as file:

@@ -224,7 +224,7 @@ def test_a_record_of_another_kind_is_refused(broken: dict[str, Any]) -> None:
         decision_from_record(broken)
 
 
-@pytest.mark.fault(34)
+@pytest.mark.fault("R34")
 def test_passwords_in_urls_never_reach_the_disk() -> None:
     found = replace(
         table([0.0] * 6, [0.0] * 6),

@@ -195,7 +195,7 @@ LIMITS = settings(
 )
 
 # Longer than usual, so that a failure can be shrunk.
-pytestmark = [pytest.mark.fault(16), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault("R16"), pytest.mark.timeout(600)]
 
 TestSotwModel = SotwModel.TestCase
 TestSotwModel.settings = LIMITS

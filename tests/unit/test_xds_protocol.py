@@ -283,7 +283,7 @@ def test_rule_10_delta_removed_and_added_again() -> None:
 
 
 @BOTH
-@pytest.mark.fault(17)
+@pytest.mark.fault("R17")
 def test_rule_10_missing_routes_are_answered_so_that_warming_ends(variant: Variant) -> None:
     bench = Bench(variant)
     bench.publish(simple())
@@ -417,7 +417,7 @@ def test_a_per_type_stream_may_leave_the_type_out(variant: Variant) -> None:
 
 
 @BOTH
-@pytest.mark.fault(23)
+@pytest.mark.fault("R23")
 def test_names_are_capped(variant: Variant) -> None:
     bench = Bench(variant, names=10)
     assert bench.ask(ENDPOINT, *map(str, range(10))) is None

@@ -68,7 +68,7 @@ def _length(value: int) -> bytes:
 
 
 @given(st.binary(max_size=200))
-@pytest.mark.fault(23)
+@pytest.mark.fault("R23")
 def test_any_bytes_decode_or_are_refused(body: bytes) -> None:
     for decode in (decode_sotw, decode_delta):
         decoded = decode(body)
