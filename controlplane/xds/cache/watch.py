@@ -185,6 +185,8 @@ class Watch:
             self._accepted[resource.name] = resource
             if self._refused.get(resource.name) == resource.version:
                 del self._refused[resource.name]
+                self._retry.discard(resource.name)
+                self._doubtful.discard(resource.name)
 
     def refused(self, parcel: Parcel, current: ResourceSet | None = None) -> None:
         """Note that the client refused a response: nothing in it is sent again as it is.
@@ -200,6 +202,9 @@ class Watch:
             held = self._known.get(resource.name)
             if held is not None and held.version == resource.version:
                 self._refused[resource.name] = resource.version
+                # The newest verdict counts: an earlier one in company may have left a try to come.
+                self._retry.discard(resource.name)
+                self._doubtful.discard(resource.name)
                 if not parcel.is_full and len(parcel.resources) > 1:
                     again.add(resource.name)
         # A removal goes unnoticed with what is refused beside it.
