@@ -191,7 +191,7 @@ class DeltaModel(StreamModel):
 
 
 LIMITS = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 # Longer than usual, so that a failure can be shrunk.

@@ -151,6 +151,22 @@ def test_rule_6_delta_a_removal_refused_late_is_told_again_at_once_and_only_once
     assert bench.drain() == []
 
 
+def test_rule_6_delta_what_was_refused_alone_gets_no_try_from_an_earlier_refusal_in_company() -> None:
+    bench = Bench(Variant.DELTA)
+    bench.ask(CLUSTER)
+    for clusters in ({"a": 1, "c": 1, "d": "bad"}, {"a": 1, "d": 1}, {"a": 1, "d": "bad"}):
+        bench.publish(simple(clusters=clusters))
+        bench.drain()
+    assert flow(bench.sent) == ["CDS a c d", "CDS d -c", "CDS d"]
+    in_company, good, alone = bench.sent
+
+    bench.answer(in_company, error="bad d")
+    bench.answer(good)
+    bench.answer(alone, error="bad d")
+
+    assert flow(bench.settle()) == ["CDS a"]
+
+
 @BOTH
 def test_rule_6_what_was_refused_may_come_again_once_something_else_was_current(variant: Variant) -> None:
     bench = connected(variant)

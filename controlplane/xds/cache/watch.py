@@ -58,7 +58,7 @@ class Watch:
         self._known: dict[str, Resource | None] = {}
         """What the client was last told of each name; `None`: that it is missing."""
         self._accepted: dict[str, Resource] = {}
-        """The last full response that the client took."""
+        """What the client last took of each name, until it is told to be missing."""
         self._asked: set[str] = set()
         """Names to be answered even if nothing about them changed."""
         self._refused: dict[str, str] = {}
@@ -161,6 +161,7 @@ class Watch:
         for resource in parcel.resources:
             self._known[resource.name] = resource
         for name in parcel.absent:
+            self._accepted.pop(name, None)
             if name in self.subscription.names:
                 self._known[name] = None
             else:
@@ -178,10 +179,14 @@ class Watch:
         """Note that the client took a response."""
         if parcel.is_full:
             self._refused.clear()
-            self._accepted = {resource.name: resource for resource in parcel.resources}
+            self._accepted.clear()
+        self._quiet = None
         for resource in parcel.resources:
+            self._accepted[resource.name] = resource
             if self._refused.get(resource.name) == resource.version:
                 del self._refused[resource.name]
+                self._retry.discard(resource.name)
+                self._doubtful.discard(resource.name)
 
     def refused(self, parcel: Parcel, current: ResourceSet | None = None) -> None:
         """Note that the client refused a response: nothing in it is sent again as it is.
@@ -197,6 +202,9 @@ class Watch:
             held = self._known.get(resource.name)
             if held is not None and held.version == resource.version:
                 self._refused[resource.name] = resource.version
+                # The newest verdict counts: an earlier one in company may have left a try to come.
+                self._retry.discard(resource.name)
+                self._doubtful.discard(resource.name)
                 if not parcel.is_full and len(parcel.resources) > 1:
                     again.add(resource.name)
         # A removal goes unnoticed with what is refused beside it.
@@ -235,11 +243,14 @@ class Watch:
         }
 
     def _repeatable(self, vanished: Mapping[str, Resource]) -> list[Resource]:
-        """Vanished resources that must be answered and can be: content known, and not refused."""
-        return [
-            held
+        """Vanished resources that must be answered, as the client took them; not while that is open."""
+        taken = [
+            (held, self._accepted[name])
             for name, held in sorted(vanished.items())
-            if name in self._asked and held.body and self._refused.get(name) != held.version
+            if name in self._asked and name in self._accepted
+        ]
+        return [
+            last for held, last in taken if held.version in {last.version, self._refused.get(held.name)}
         ]
 
     def _kept(self, current: ResourceSet) -> dict[str, Resource]:
@@ -267,6 +278,7 @@ class Watch:
 
     def _forget(self, name: str) -> None:
         self._known.pop(name, None)
+        self._accepted.pop(name, None)
         self._refused.pop(name, None)
         self._doubtful.discard(name)
         self._retry.discard(name)
