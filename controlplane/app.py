@@ -96,32 +96,10 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
         clock=clock.monotonic,
         on_change=fleet_changed.set,
     )
-    inputs = await _inputs(ground)
-    supervisor = Supervisor(registry=registry)
-    listener = settings.listener
     loop = ControlLoop(
         settings=settings.loop,
         clock=clock,
-        parts=Parts(
-            ingest=Ingest(
-                sources=inputs.sources,
-                interval_seconds=settings.loop.interval_seconds,
-                supervisor=supervisor,
-                on_change=wake.set,
-            ),
-            journal=Journal(stores=stores),
-            publisher=Publisher(
-                builder=SnapshotBuilder(max_resource_bytes=settings.xds.max_resource_bytes),
-                server=server,
-                listener=ListenerPlan(listener.name, listener.address, listener.port),
-                registry=registry,
-            ),
-            server=server,
-            status=inputs.status,
-            supervisor=supervisor,
-            instruments=Instruments(registry=registry),
-            source_health=inputs.health,
-        ),
+        parts=await _parts(ground, server, stores, wake),
         state=restore(checkpoint),
         wake=wake,
         fleet_changed=fleet_changed,
@@ -129,6 +107,33 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
     StateCollector(state=loop, registry=registry)
     await _listen(ground, server, loop)
     return loop
+
+
+async def _parts(ground: _Ground, server: XdsServer, stores: Stores, wake: asyncio.Event) -> Parts:
+    settings, registry = ground.settings, ground.registry
+    inputs = await _inputs(ground)
+    supervisor = Supervisor(registry=registry)
+    listener = settings.listener
+    return Parts(
+        ingest=Ingest(
+            sources=inputs.sources,
+            interval_seconds=settings.loop.interval_seconds,
+            supervisor=supervisor,
+            on_change=wake.set,
+        ),
+        journal=Journal(stores=stores),
+        publisher=Publisher(
+            builder=SnapshotBuilder(max_resource_bytes=settings.xds.max_resource_bytes),
+            server=server,
+            listener=ListenerPlan(listener.name, listener.address, listener.port),
+            registry=registry,
+        ),
+        server=server,
+        status=inputs.status,
+        supervisor=supervisor,
+        instruments=Instruments(registry=registry),
+        source_health=inputs.health,
+    )
 
 
 async def _listen(ground: _Ground, server: XdsServer, loop: ControlLoop) -> None:

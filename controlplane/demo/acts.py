@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from controlplane.demo.files import strategy
 from controlplane.demo.play import Play
-from controlplane.demo.stage import SERVICE, strategy
+from controlplane.demo.stage import SERVICE
 
 _TEN_PERCENT = 10
 

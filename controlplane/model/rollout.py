@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Gt, Interval, Len
 
-from controlplane.model.strategy import DOCUMENT_CONFIG, Seconds, check_text
+from controlplane.model.checks import check_text
+from controlplane.model.strategy import DOCUMENT_CONFIG, Seconds
 
 TOTAL_PARTS = 100_003
 """Constant total of `weighted_clusters`. Envoy picks the cluster by ``hash % total``, the priority by

@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Interval, Len, Lt
 
+from controlplane.model.checks import check_text
+
 DOCUMENT_CONFIG: Mapping[str, Any] = MappingProxyType(
     {"extra": "forbid", "use_attribute_docstrings": True, "allow_inf_nan": False},
 )
@@ -27,24 +29,8 @@ Json: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
 Engine: TypeAlias = Literal["vllm", "sglang", "tgi", "triton"]
 
 DEFAULT_TABLE_SIZE = 65_537
-_FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 MAX_TABLE_SIZE = 5_000_011
 """Envoy's own upper bound for Maglev's `table_size` (its `maglev.v3` proto)."""
-
-
-def check_text(**texts: str) -> None:
-    """Refuse control characters in what goes into an HTTP header, path or host name.
-
-    Envoy refuses such a text together with the whole resource that has it; for a route that is every
-    service's routes.
-
-    Raises:
-        ValueError: names the first text that has one.
-    """
-    for name, text in texts.items():
-        if any(ord(character) < _FIRST_PRINTABLE or ord(character) == _DELETE for character in text):
-            msg = f"`{name}` has a control character"
-            raise ValueError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
