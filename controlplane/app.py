@@ -89,12 +89,12 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
     checkpoint = stores.checkpoint.load()
     clock = SystemClock(continue_from=checkpoint["now"] if checkpoint else 0.0)
     ground = _Ground(settings=settings, clock=clock, registry=registry, stack=stack)
-    wake, fleet_changed = asyncio.Event(), asyncio.Event()
+    wake, report_due = asyncio.Event(), asyncio.Event()
     server = XdsServer(
         settings=settings.xds,
         registry=registry,
         clock=clock.monotonic,
-        on_change=fleet_changed.set,
+        on_change=report_due.set,
     )
     loop = ControlLoop(
         settings=settings.loop,
@@ -102,7 +102,7 @@ async def _compose(settings: Settings, stack: AsyncExitStack) -> ControlLoop:
         parts=await _parts(ground, server, stores, wake),
         state=restore(checkpoint),
         wake=wake,
-        fleet_changed=fleet_changed,
+        report_due=report_due,
     )
     StateCollector(state=loop, registry=registry)
     await _listen(ground, server, loop)

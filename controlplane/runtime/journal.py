@@ -99,10 +99,13 @@ class Journal:
 
     async def save(self, state: EngineState, *, now: float) -> None:
         """Replace the checkpoint if there is something new in it."""
+        await asyncio.to_thread(self._save, state, now)
+
+    def _save(self, state: EngineState, now: float) -> None:
         content = checkpoint_of(state)
         if content != self._saved:
             self._saved = content
-            await asyncio.to_thread(self._stores.checkpoint.save, content | {"now": now})
+            self._stores.checkpoint.save(content | {"now": now})
 
     def _append(
         self,

@@ -59,19 +59,19 @@ class ControlLoop:
         parts: Parts,
         state: EngineState,
         wake: asyncio.Event,
-        fleet_changed: asyncio.Event,
+        report_due: asyncio.Event,
     ) -> None:
         """Start from `state` (a checkpoint's, or empty).
 
-        `wake` is set whenever a tick is due, `fleet_changed` when an Envoy came, left, or answered:
-        that is worth a report, and no decision.
+        `wake` is set whenever a tick is due, `report_due` when an Envoy came, left, or answered: that
+        is worth a report, and no decision.
         """
         self._settings = settings
         self._clock = clock
         self._parts = parts
         self._state = state
         self._wake = wake
-        self._fleet_changed = fleet_changed
+        self._report_due = report_due
         self._log = structlog.get_logger("trimtab.loop")
         self._started_from_checkpoint = bool(state.plans)
         self._last_tick_seconds: float | None = None
@@ -124,11 +124,14 @@ class ControlLoop:
             self._parts.instruments.tick_lag_seconds.set(max(0.0, self._clock.monotonic() - due_at))
 
     async def _report_forever(self) -> None:
-        """Report what Envoys answered, a fleet's answers at a time."""
+        """Report after ticks and answers of Envoys, a fleet's answers at a time.
+
+        Apart from the ticks: a store that is slow to take a status must not hold up a decision.
+        """
         while True:
-            await self._fleet_changed.wait()
+            await self._report_due.wait()
             await asyncio.sleep(_REPORT_SECONDS)
-            self._fleet_changed.clear()
+            self._report_due.clear()
             await self._report()
 
     async def _tick(self) -> None:
@@ -154,7 +157,7 @@ class ControlLoop:
             outcome = advance(settled, world, now=now, guarded=self._parts.supervisor.guarded)
         await self._publish(outcome)
         self._last_tick_seconds = now
-        await self._report()
+        self._report_due.set()
 
     def _ask(self, state: EngineState) -> None:
         """Tell the sources which services' endpoints and signals are wanted."""
