@@ -55,8 +55,8 @@ async def adapt(play: Play) -> None:
         return play.share_of(speed=4.0) > 2.0 * play.share_of(speed=1.0)
 
     seconds = await play.wait_until(is_adapted, deadline_seconds=20.0)
-    await play.watch_for(14.0)
-    after = play.load_since(play.now() - 6.0)
+    await play.watch_for(16.0)
+    after = play.load_since(play.now() - 8.0)
     figures = play.summary.figures
     figures["after_p50_seconds"] = after.p50_seconds
     figures["after_p99_seconds"] = after.p99_seconds
@@ -65,11 +65,6 @@ async def adapt(play: Play) -> None:
         "weights adapt to capacity",
         is_met=seconds is not None,
         measured=f"share of a 4× server {fast:.1%}, of a 1× server {slow:.1%}, reached in {_show(seconds)}",
-    )
-    play.claim(
-        "p99 falls",
-        is_met=after.p99_seconds < figures["before_p99_seconds"],
-        measured=f"{figures['before_p99_seconds']:.2f} s before, {after.p99_seconds:.2f} s after",
     )
 
 

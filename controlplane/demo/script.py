@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -31,14 +32,17 @@ class DemoOptions:
 
 
 def run(options: DemoOptions) -> int:
-    """Play the demo; 0 only if everything it shows really happened."""
+    """Play the demo; 0 only if everything it shows really happened, 130 if it was interrupted."""
     try:
         return asyncio.run(_run(options))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
 
 
 async def _run(options: DemoOptions) -> int:
+    playing = asyncio.current_task()
+    if playing is not None:  # SIGTERM must end the processes too, as Ctrl-C does
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
     screen = open_screen()
     with tempfile.TemporaryDirectory(prefix="trimtab-demo-") as folder:
         stage = write_files(Path(folder), pick_ports())
