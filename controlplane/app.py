@@ -138,20 +138,15 @@ async def _parts(ground: _Ground, server: XdsServer, stores: Stores, wake: async
 
 async def _listen(ground: _Ground, server: XdsServer, loop: ControlLoop) -> None:
     settings, stack = ground.settings, ground.stack
-    xds_port = await server.start()
+    await server.start()
     stack.push_async_callback(server.stop, settings.loop.shutdown_grace_seconds)
     admin = AdminServer(settings=settings.admin, state=loop, registry=ground.registry)
     try:
-        admin_port = await admin.start()
+        await admin.start()
     except OSError as error:
         reason = f"cannot listen on {settings.admin.address}:{settings.admin.port}: {error.strerror}"
         raise SettingsError("admin.port", reason) from error
     stack.push_async_callback(admin.stop)
-    structlog.get_logger("trimtab").info(
-        "listening",
-        xds=f"{settings.xds.address}:{xds_port}",
-        admin=f"{settings.admin.address}:{admin_port}",
-    )
 
 
 def _stores(settings: Settings, registry: CollectorRegistry) -> Stores:
