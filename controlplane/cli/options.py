@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +12,16 @@ import typer
 
 from controlplane.cli.client import AdminClient
 from controlplane.cli.output import Format
+from controlplane.model.topology import SERVICE_NAME
 
 if TYPE_CHECKING:
     from controlplane.config import Settings
 
 CONFIG_VARIABLE = "TRIMTAB_CONFIG"
 
-_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-
 
 def _service(name: str | None) -> str | None:
-    if name is not None and not _SERVICE.fullmatch(name):
+    if name is not None and not SERVICE_NAME.fullmatch(name):
         raise typer.BadParameter("letters, digits, `-` and `_` only, 128 at most")
     return name
 

@@ -7,7 +7,6 @@ should keep what works. A service leaves Envoy through a document that says ``"r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,9 +17,7 @@ from controlplane.model.documents import Documents, RawDocument
 from controlplane.model.problems import Problem, Rejected
 from controlplane.model.rollout import CanarySpec
 from controlplane.model.strategy import Strategy
-
-SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-"""No dots: ``<service>.canary`` names the canary's cluster and must not collide."""
+from controlplane.model.topology import SERVICE_NAME
 
 Spec = TypeVar("Spec", Strategy, CanarySpec)
 

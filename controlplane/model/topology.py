@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +12,9 @@ EndpointId: TypeAlias = str
 """``ip:port`` (``[::1]:80`` for IPv6): what Envoy hashes as a host's key by default."""
 
 ServiceName: TypeAlias = str
+
+SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""What a service may be called. No dots: ``<service>.canary`` names the canary's cluster."""
 
 
 class Health(enum.StrEnum):
